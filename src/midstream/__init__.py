@@ -1,0 +1,1 @@
+"""midstream: continuous queries whose plan can be replaced while they run."""

@@ -1,0 +1,1 @@
+"""What a query means: streams, windows, typed expressions, plans and their identity."""

@@ -1,0 +1,135 @@
+"""Canonical identity: what a subplan computes, independent of join order and side.
+
+States of two plans are matched by it. A tree of joins (with selections between them) is described by its inputs,
+the classes of expressions that its equalities make equal, and its other conditions; so ``(a b) c`` and ``a (c b)``
+are the same, and so are ``a.k = b.k AND b.k = c.k`` and ``a.k = c.k AND a.k = b.k``. Everything else is described by
+its operator, its parameters and its inputs' identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from midstream.algebra.expressions import Call, Expression, conjuncts
+from midstream.algebra.plan import Difference, Join, Plan, Select, Union, Window
+
+__all__ = ["equality_classes", "flip", "identity", "join_block"]
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def identity(plan: Plan) -> str:
+    """A text equal for two plans that compute the same."""
+    if isinstance(plan, Join) or (isinstance(plan, Select) and isinstance(_below_selects(plan), Join)):
+        leaves, conditions = join_block(plan)
+        classes, residual = equality_classes(conditions)
+        parts = [
+            ", ".join(sorted(leaf.identity for leaf in leaves)),
+            ", ".join(sorted(" = ".join(sorted(e.text for e in members)) for members in classes)),
+            ", ".join(sorted({canonical_text(condition) for condition in residual})),
+        ]
+        return f"join({' | '.join(parts)})"
+    if isinstance(plan, Window):
+        return plan.label
+    if isinstance(plan, Select):
+        texts = sorted({canonical_text(c) for c in _select_conditions(plan)})
+        return f"select({' AND '.join(texts)}; {_below_selects(plan).identity})"
+    if isinstance(plan, Union):
+        return f"union({', '.join(sorted(side.identity for side in _union_sides(plan)))})"
+    if isinstance(plan, Difference):
+        base, subtracted = _difference_sides(plan)
+        return f"{plan.label}({base.identity} - {', '.join(sorted(s.identity for s in subtracted))})"
+    return f"{plan.label}({', '.join(child.identity for child in plan.inputs)})"
+
+
+def join_block(plan: Plan) -> tuple[list[Plan], list[Expression]]:
+    """The inputs of a tree of joins, left to right, and all its conditions."""
+    leaves: list[Plan] = []
+    conditions: list[Expression] = []
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Join):
+            conditions.extend(node.predicates)
+            pending += [node.right, node.left]
+        elif isinstance(node, Select) and isinstance(_below_selects(node), Join):
+            conditions.extend(conjuncts(node.predicate))
+            pending.append(node.input)
+        else:
+            leaves.append(node)
+    return leaves, conditions
+
+
+def equality_classes(
+    conditions: Iterable[Expression],
+) -> tuple[list[frozenset[Expression]], list[Expression]]:
+    """Classes of expressions made equal by equalities between different relations, and the other conditions."""
+    classes: list[set[Expression]] = []
+    residual: list[Expression] = []
+    for condition in conditions:
+        sides = equality_sides(condition)
+        if sides is None:
+            residual.append(condition)
+            continue
+        touching = [members for members in classes if members & set(sides)]
+        merged = set(sides).union(*touching)
+        classes = [members for members in classes if not any(members is t for t in touching)] + [merged]
+    return [frozenset(members) for members in classes], residual
+
+
+def equality_sides(condition: Expression) -> tuple[Expression, Expression] | None:
+    """Both sides of an equality that can serve as a join key: no relation on both sides, some on each."""
+    if not (isinstance(condition, Call) and condition.function == "="):
+        return None
+    left, right = condition.operands
+    if not left.relations or not right.relations or left.relations & right.relations:
+        return None
+    return left, right
+
+
+def flip(comparison: str) -> str:
+    """The comparison that holds with the sides exchanged.
+
+    >>> flip("<")
+    '>'
+    """
+    return _MIRRORED.get(comparison, comparison)
+
+
+def canonical_text(condition: Expression) -> str:
+    """The condition's text with the sides of a comparison in a fixed order."""
+    if isinstance(condition, Call) and condition.function in ("=", "<>", "<", "<=", ">", ">="):
+        left, right = condition.operands
+        if right.text < left.text:
+            return Call(flip(condition.function), (right, left), condition.data_type).text
+    return condition.text
+
+
+def _below_selects(plan: Plan) -> Plan:
+    while isinstance(plan, Select):
+        plan = plan.input
+    return plan
+
+
+def _select_conditions(plan: Plan) -> Iterable[Expression]:
+    while isinstance(plan, Select):
+        yield from conjuncts(plan.predicate)
+        plan = plan.input
+
+
+def _union_sides(plan: Plan) -> Iterable[Plan]:
+    if isinstance(plan, Union):
+        yield from _union_sides(plan.left)
+        yield from _union_sides(plan.right)
+    else:
+        yield plan
+
+
+def _difference_sides(plan: Difference) -> tuple[Plan, list[Plan]]:
+    """What differences of one kind start from and everything they take away: their order does not matter."""
+    subtracted: list[Plan] = []
+    node: Plan = plan
+    while isinstance(node, Difference) and node.keep == plan.keep:
+        subtracted.append(node.right)
+        node = node.left
+    return node, subtracted

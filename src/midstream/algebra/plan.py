@@ -1,0 +1,495 @@
+"""Plans: immutable trees of operators that cannot be wrong once built.
+
+Each node knows its schema (fields with alias, name and type) and checks its parts when it is constructed; a
+:class:`BadPlan` is a bug of whoever built it, since query text is checked with better messages in ``cql``.
+Nodes say what is computed; ``engine`` says how. Two nodes with the same ``identity`` compute the same thing,
+whatever the order of the joins inside: see ``algebra/identity``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal as OneOf
+
+import pyarrow as pa
+
+from midstream.algebra.aggregates import AggregateCall
+from midstream.algebra.expressions import Column, Expression, conjuncts
+from midstream.algebra.stream import Stream, TimeDomain
+from midstream.algebra.types import is_comparable
+from midstream.algebra.windows import NEVER, WindowSpec
+from midstream.errors import BadPlan
+
+__all__ = [
+    "Aggregate",
+    "Alias",
+    "Difference",
+    "Distinct",
+    "Field",
+    "Item",
+    "Join",
+    "NamedAggregate",
+    "Plan",
+    "Project",
+    "Select",
+    "Union",
+    "Window",
+]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of a node's output. The alias is empty above a projection or aggregation."""
+
+    relation: str
+    name: str
+    type: pa.DataType
+
+    @property
+    def column(self) -> Column:
+        return Column(self.relation, self.name, self.type)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Base of the nodes."""
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        raise NotImplementedError
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        """The same operator over other inputs (checked anew)."""
+        raise NotImplementedError
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        raise NotImplementedError
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether the operator keeps rows from one batch for the next."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """The operator and its parameters in one line, as ``explain`` shows it."""
+        raise NotImplementedError
+
+    @cached_property
+    def longest(self) -> int:
+        """No validity of the output is longer: operators only intersect and cut those of the inputs."""
+        return max(child.longest for child in self.inputs)
+
+    @property
+    def lag(self) -> int:
+        """How far behind the watermark the output may still begin to be valid (see Aggregate, Difference)."""
+        return max(child.lag for child in self.inputs)
+
+    @cached_property
+    def identity(self) -> str:
+        from midstream.algebra.identity import identity
+
+        return identity(self)
+
+    @property
+    def time_domain(self) -> TimeDomain:
+        domains = {window.stream.time_domain for window in self.windows()}
+        if len(domains) == 1:
+            return domains.pop()
+        return TimeDomain(pa.timestamp("us", "UTC"))
+
+    def walk(self) -> Iterator[Plan]:
+        """The node and all below it, parents first, left before right."""
+        pending: list[Plan] = [self]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending.extend(reversed(node.inputs))
+
+    def windows(self) -> Iterator[Window]:
+        """The windows at the leaves, left to right."""
+        return (node for node in self.walk() if isinstance(node, Window))
+
+    def explain(self) -> str:
+        """The plan as a tree."""
+        from midstream.algebra.explain import explain
+
+        return explain(self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _check_columns(self, expression: Expression, *inputs: Plan) -> None:
+        known = {field.column for child in inputs for field in child.schema}
+        missing = sorted(str(column) for column in expression.columns - known)
+        if missing:
+            raise BadPlan(
+                f"{type(self).__name__.lower()} reads {', '.join(missing)}, which its input does not have",
+                detail="The input has "
+                + ", ".join(str(c) for child in inputs for c in _columns(child))
+                + ".",
+            )
+
+
+def _columns(plan: Plan) -> list[Column]:
+    return [field.column for field in plan.schema]
+
+
+@dataclass(frozen=True)
+class Window(Plan):
+    """The rows of a stream, each valid as the window says. ``alias`` names them in the query."""
+
+    stream: Stream
+    alias: str
+    window: WindowSpec
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return ()
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        assert not inputs
+        return self
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(
+            Field(self.alias, name, self.stream.column_type(name)) for name in self.stream.schema.names
+        )
+
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        text = self.window.text(self.stream.time_domain.unit)
+        name = self.stream.name if self.alias == self.stream.name else f"{self.stream.name} AS {self.alias}"
+        return f"Window {name} {text}".rstrip()
+
+    @cached_property
+    def longest(self) -> int:
+        return self.window.longest
+
+    @property
+    def lag(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class _Unary(Plan):
+    input: Plan
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return (self.input,)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class Select(_Unary):
+    """The input's rows for which the predicate is true (not false, not NULL)."""
+
+    predicate: Expression
+
+    def __post_init__(self) -> None:
+        self._check_columns(self.predicate, self.input)
+        if not pa.types.is_boolean(self.predicate.type):
+            raise BadPlan(f"the predicate {self.predicate} is of type {self.predicate.type}, not bool")
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        (child,) = inputs
+        return Select(child, self.predicate)
+
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        return f"Select {self.predicate}"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One output column of a projection or grouping: its expression and the name it gets."""
+
+    relation: str
+    name: str
+    expression: Expression
+
+    @property
+    def field(self) -> Field:
+        return Field(self.relation, self.name, self.expression.type)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the item passes a column on, perhaps under another name."""
+        return isinstance(self.expression, Column)
+
+    def __str__(self) -> str:
+        target = Column(self.relation, self.name, self.expression.type).text
+        return target if self.expression.text == target else f"{self.expression} AS {self.name}"
+
+
+@dataclass(frozen=True)
+class Project(_Unary):
+    """One output row per input row, with the items' values (bag semantics: nothing is removed)."""
+
+    items: tuple[Item, ...]
+
+    def __post_init__(self) -> None:
+        for item in self.items:
+            self._check_columns(item.expression, self.input)
+        _check_unique(self)
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        (child,) = inputs
+        return Project(child, self.items)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(item.field for item in self.items)
+
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        return "Project " + ", ".join(str(item) for item in self.items)
+
+
+@dataclass(frozen=True)
+class Alias(_Unary):
+    """The input under a name: a subquery in FROM."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_unique(self)
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        (child,) = inputs
+        return Alias(child, self.name)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(Field(self.name, field.name, field.type) for field in self.input.schema)
+
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        return f"Alias {self.name}"
+
+
+@dataclass(frozen=True)
+class Join(Plan):
+    """Pairs of rows for which all predicates hold and whose validities intersect, valid on the intersection.
+
+    ``predicates`` are conjuncts over columns of both sides; none makes a cross product.
+    """
+
+    left: Plan
+    right: Plan
+    predicates: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        clash = self._relations(self.left) & self._relations(self.right)
+        if clash:
+            raise BadPlan(f"both sides of a join are called {', '.join(sorted(clash))}")
+        for predicate in self.predicates:
+            self._check_columns(predicate, self.left, self.right)
+            if not pa.types.is_boolean(predicate.type) or len(list(conjuncts(predicate))) != 1:
+                raise BadPlan(f"{predicate} is not a single condition")
+        ordered = tuple(sorted(set(self.predicates), key=lambda predicate: predicate.text))
+        object.__setattr__(self, "predicates", ordered)
+
+    @staticmethod
+    def _relations(plan: Plan) -> set[str]:
+        return {field.relation for field in plan.schema}
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return (self.left, self.right)
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        left, right = inputs
+        return Join(left, right, self.predicates)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.left.schema + self.right.schema
+
+    @property
+    def label(self) -> str:
+        if not self.predicates:
+            return "Join (cross product)"
+        return "Join " + " AND ".join(predicate._text(3) for predicate in self.predicates)
+
+    @cached_property
+    def longest(self) -> int:
+        return min(self.left.longest, self.right.longest)
+
+
+@dataclass(frozen=True)
+class Distinct(_Unary):
+    """Each different row once per instant; NULLs count as equal."""
+
+    def __post_init__(self) -> None:
+        _check_comparable(self, self.input.schema)
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        (child,) = inputs
+        return Distinct(child)
+
+    @property
+    def label(self) -> str:
+        return "Distinct"
+
+
+@dataclass(frozen=True)
+class NamedAggregate:
+    """An aggregate and the name of the output column it fills."""
+
+    name: str
+    call: AggregateCall
+
+    @property
+    def field(self) -> Field:
+        return Field("", self.name, self.call.type)
+
+    def __str__(self) -> str:
+        return self.call.text if self.call.text == self.name else f"{self.call} AS {self.name}"
+
+
+@dataclass(frozen=True)
+class Aggregate(_Unary):
+    """One row per group and stretch of time in which the group's rows stay the same.
+
+    A snapshot without rows has no group and gives no row, also when there are no keys. A result is certain, and
+    emitted, once the watermark has passed its end; it may therefore begin up to ``input.longest`` before.
+    """
+
+    keys: tuple[Item, ...]
+    aggregates: tuple[NamedAggregate, ...]
+
+    def __post_init__(self) -> None:
+        for key in self.keys:
+            self._check_columns(key.expression, self.input)
+        for aggregate in self.aggregates:
+            if aggregate.call.argument is not None:
+                self._check_columns(aggregate.call.argument, self.input)
+        _check_unique(self)
+        _check_comparable(self, tuple(key.field for key in self.keys))
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        (child,) = inputs
+        return Aggregate(child, self.keys, self.aggregates)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(key.field for key in self.keys) + tuple(a.field for a in self.aggregates)
+
+    @property
+    def label(self) -> str:
+        parts = "Aggregate " + ", ".join(str(aggregate) for aggregate in self.aggregates)
+        return f"{parts} BY {', '.join(str(key) for key in self.keys)}" if self.keys else parts
+
+    @property
+    def lag(self) -> int:
+        return min(NEVER, self.input.lag + self.input.longest)
+
+
+@dataclass(frozen=True)
+class _Binary(Plan):
+    left: Plan
+    right: Plan
+
+    def __post_init__(self) -> None:
+        left, right = ([field.type for field in side.schema] for side in (self.left, self.right))
+        if left != right:
+            raise BadPlan(
+                f"the sides of a {type(self).__name__.lower()} have different types",
+                detail=f"Left: {', '.join(map(str, left))}. Right: {', '.join(map(str, right))}.",
+            )
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.left.schema
+
+
+@dataclass(frozen=True)
+class Difference(_Binary):
+    """EXCEPT: at each instant the left rows without the right ones.
+
+    ``keep`` "all" subtracts multiplicities (EXCEPT ALL); "distinct" gives each left row that the right side lacks once.
+    """
+
+    keep: OneOf["all", "distinct"]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_comparable(self, self.left.schema)
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        left, right = inputs
+        return Difference(left, right, self.keep)
+
+    @property
+    def label(self) -> str:
+        return "Difference ALL" if self.keep == "all" else "Difference"
+
+    @cached_property
+    def longest(self) -> int:
+        return self.left.longest
+
+    @property
+    def lag(self) -> int:
+        return min(NEVER, max(self.left.lag, self.right.lag) + self.left.longest)
+
+
+@dataclass(frozen=True)
+class Union(_Binary):
+    """UNION ALL: the rows of both sides. (UNION is a Distinct over it.)"""
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        left, right = inputs
+        return Union(left, right)
+
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        return "Union ALL"
+
+
+def _check_unique(plan: Plan) -> None:
+    counts = Counter((field.relation, field.name) for field in plan.schema)
+    repeated = sorted(name for (_, name), count in counts.items() if count > 1)
+    if repeated:
+        raise BadPlan(f"{type(plan).__name__.lower()} has more than one column called {', '.join(repeated)}")
+
+
+def _check_comparable(plan: Plan, fields: tuple[Field, ...]) -> None:
+    for field in fields:
+        if not is_comparable(field.type):
+            raise BadPlan(
+                f"{type(plan).__name__.lower()} compares {field.column}, which is of the nested type {field.type}"
+            )

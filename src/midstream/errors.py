@@ -1,0 +1,237 @@
+"""Every error midstream raises on purpose, with its stable code.
+
+The first digit after ``M`` names the place: 1 query text, 2 plan, 3 running query, 4 data.
+An error has a primary line (lowercase, no full stop), optionally a detail (facts) and a hint (an action):
+
+>>> print(UnknownColumn('column "colour" does not exist in stream "bids"',
+...                     detail='The stream has the columns "price", "color".', hint='Did you mean "color"?'))
+[M1004] column "colour" does not exist in stream "bids"
+  detail: The stream has the columns "price", "color".
+  hint: Did you mean "color"?
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AmbiguousColumn",
+    "BadGrouping",
+    "BadJoinOrder",
+    "BadPlan",
+    "BadStreamDeclaration",
+    "BadWindow",
+    "BrokenRun",
+    "DataError",
+    "DecreasingWatermark",
+    "DuplicateName",
+    "FinishedRun",
+    "MidstreamError",
+    "MissingColumn",
+    "NotSupported",
+    "PlanError",
+    "PushedTypeMismatch",
+    "QueryError",
+    "RunError",
+    "SyntaxProblem",
+    "TypeMismatch",
+    "UnboundedState",
+    "UnknownColumn",
+    "UnknownFunction",
+    "UnknownStream",
+    "UnknownStreamPushed",
+    "did_you_mean",
+    "quoted",
+]
+
+
+class MidstreamError(Exception):
+    """Base of all errors that are not our own bugs."""
+
+    code = "M0000"
+
+    def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.message}", *self._excerpt()]
+        if self.detail:
+            lines.append(f"  detail: {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def _excerpt(self) -> list[str]:
+        return []
+
+
+class QueryError(MidstreamError):
+    """Something is wrong with the query text; knows where, once the text is known."""
+
+    code = "M1000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        text: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.text = text
+        self.position = position
+
+    def at(self, text: str, position: int | None) -> QueryError:
+        """The same error, placed in the text unless it already has a place."""
+        if self.position is None:
+            self.text, self.position = text, position
+        return self
+
+    @property
+    def line(self) -> int | None:
+        """The line of the problem, counted from 1."""
+        if self.text is None or self.position is None:
+            return None
+        return self.text.count("\n", 0, self.position) + 1
+
+    @property
+    def column(self) -> int | None:
+        """The column of the problem in its line, counted from 1."""
+        if self.text is None or self.position is None:
+            return None
+        return self.position - (self.text.rfind("\n", 0, self.position) + 1) + 1
+
+    def _excerpt(self) -> list[str]:
+        if self.text is None or self.line is None or self.column is None:
+            return []
+        source = self.text.split("\n")[self.line - 1]
+        prefix = f"  line {self.line}: "
+        # Tabs stay tabs so that the caret stands below its character in any terminal.
+        blank = "".join("\t" if c == "\t" else " " for c in source[: self.column - 1])
+        return [prefix + source, " " * len(prefix) + blank + "^"]
+
+
+class SyntaxProblem(QueryError):
+    code = "M1001"
+
+
+class NotSupported(QueryError):
+    code = "M1002"
+
+
+class UnknownStream(QueryError):
+    code = "M1003"
+
+
+class UnknownColumn(QueryError):
+    code = "M1004"
+
+
+class AmbiguousColumn(QueryError):
+    code = "M1005"
+
+
+class UnknownFunction(QueryError):
+    code = "M1006"
+
+
+class TypeMismatch(QueryError):
+    code = "M1007"
+
+
+class BadWindow(QueryError):
+    code = "M1008"
+
+
+class DuplicateName(QueryError):
+    code = "M1009"
+
+
+class BadGrouping(QueryError):
+    code = "M1010"
+
+
+class BadStreamDeclaration(MidstreamError):
+    code = "M1011"
+
+
+class PlanError(MidstreamError):
+    """A plan that cannot be built or must not run."""
+
+    code = "M2000"
+
+
+class BadPlan(PlanError):
+    code = "M2001"
+
+
+class BadJoinOrder(PlanError):
+    code = "M2002"
+
+
+class UnboundedState(PlanError):
+    code = "M2003"
+
+
+class RunError(MidstreamError):
+    """The running query was asked for something it cannot do."""
+
+    code = "M3000"
+
+
+class DecreasingWatermark(RunError):
+    code = "M3001"
+
+
+class FinishedRun(RunError):
+    code = "M3002"
+
+
+class BrokenRun(RunError):
+    code = "M3003"
+
+
+class DataError(MidstreamError):
+    """A pushed batch does not fit its stream."""
+
+    code = "M4000"
+
+
+class MissingColumn(DataError):
+    code = "M4001"
+
+
+class PushedTypeMismatch(DataError):
+    code = "M4002"
+
+
+class UnknownStreamPushed(DataError):
+    code = "M4003"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names for a message.
+
+    >>> quoted(["a", "b"])
+    '"a", "b"'
+    """
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint naming the closest candidate, if one is close.
+
+    >>> did_you_mean("colour", ["color", "price"])
+    'Did you mean "color"?'
+    """
+    close = difflib.get_close_matches(name.lower(), {c.lower(): c for c in candidates}, n=1)
+    if not close:
+        return None
+    original = {c.lower(): c for c in candidates}[close[0]]
+    return f'Did you mean "{original}"?'
