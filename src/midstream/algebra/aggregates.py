@@ -58,9 +58,7 @@ def aggregate_call(function: str, argument: Expression | None, distinct: bool = 
     data_type = argument.type
     if function in ("min", "max"):
         if not is_comparable(data_type):
-            raise TypeMismatch(
-                f"{function.upper()} takes comparable values, not {argument} ({type_name(data_type)})"
-            )
+            raise TypeMismatch(f"{function.upper()} takes comparable values, not {argument} ({type_name(data_type)})")
         return AggregateCall(function, argument, False, data_type)
     if not (is_numeric(data_type) or pat.is_null(data_type)):
         raise TypeMismatch(f"{function.upper()} takes numbers, not {argument} ({type_name(data_type)})")

@@ -106,9 +106,7 @@ def equal_types(function: str, arguments: Sequence[Expression]) -> tuple[list[Ex
             clash = timestamp_zone_clash(first.type, argument.type)
             raise TypeMismatch(
                 f"cannot {verb} {first} ({type_name(first.type)}) with {argument} ({type_name(argument.type)})",
-                detail="One is an instant, the other a wall clock time without a time zone."
-                if clash
-                else None,
+                detail="One is an instant, the other a wall clock time without a time zone." if clash else None,
                 hint="Cast one side to the other's type.",
             )
         result = meeting
@@ -121,8 +119,7 @@ def _read_temporal_literals(arguments: Sequence[Expression]) -> list[Expression]
     if temporal is None:
         return list(arguments)
     return [
-        _read_temporal(a, temporal) if isinstance(a, Literal) and isinstance(a.value, str) else a
-        for a in arguments
+        _read_temporal(a, temporal) if isinstance(a, Literal) and isinstance(a.value, str) else a for a in arguments
     ]
 
 
@@ -200,9 +197,7 @@ def _decimal_of(data_type: pa.DataType) -> pa.DataType:
     return common_type(pa.decimal128(1, 0), pa.int64() if pat.is_null(data_type) else data_type)
 
 
-def _decimal_arithmetic(
-    function: str, arguments: Sequence[Expression]
-) -> tuple[Sequence[Expression], pa.DataType]:
+def _decimal_arithmetic(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
     scales = [a.type.scale for a in arguments]
     digits = [a.type.precision - a.type.scale for a in arguments]
     if function == "*":

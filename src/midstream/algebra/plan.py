@@ -129,9 +129,7 @@ class Plan:
         if missing:
             raise BadPlan(
                 f"{type(self).__name__.lower()} reads {', '.join(missing)}, which its input does not have",
-                detail="The input has "
-                + ", ".join(str(c) for child in inputs for c in _columns(child))
-                + ".",
+                detail="The input has " + ", ".join(str(c) for child in inputs for c in _columns(child)) + ".",
             )
 
 
@@ -157,9 +155,7 @@ class Window(Plan):
 
     @cached_property
     def schema(self) -> tuple[Field, ...]:
-        return tuple(
-            Field(self.alias, name, self.stream.column_type(name)) for name in self.stream.schema.names
-        )
+        return tuple(Field(self.alias, name, self.stream.column_type(name)) for name in self.stream.schema.names)
 
     @property
     def is_stateful(self) -> bool:

@@ -109,9 +109,7 @@ class Stream:
         else:
             ticks = lateness
         if not 0 <= ticks < NEVER:
-            raise BadStreamDeclaration(
-                f'lateness of stream "{self.name}" is {lateness!r}', hint="Give 0 or more."
-            )
+            raise BadStreamDeclaration(f'lateness of stream "{self.name}" is {lateness!r}', hint="Give 0 or more.")
         if ticks and isinstance(lateness, int) == is_timestamp:
             raise BadStreamDeclaration(
                 f'lateness {lateness!r} of stream "{self.name}" does not fit its event time',

@@ -100,9 +100,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def timestamp_zone_clash(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether one is an instant (time zone) and the other a wall clock time (none)."""
-    return bool(
-        pat.is_timestamp(left) and pat.is_timestamp(right) and (left.tz is None) != (right.tz is None)
-    )
+    return bool(pat.is_timestamp(left) and pat.is_timestamp(right) and (left.tz is None) != (right.tz is None))
 
 
 def _finer(left: str, right: str) -> str:

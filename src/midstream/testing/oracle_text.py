@@ -126,9 +126,7 @@ class Select:
     @property
     def only_joins(self) -> bool:
         """Whether this block is select, project and join alone."""
-        return not (
-            self.distinct or {"GROUP BY", "HAVING"} & set(self.clauses) or _calls_aggregate(self.items)
-        )
+        return not (self.distinct or {"GROUP BY", "HAVING"} & set(self.clauses) or _calls_aggregate(self.items))
 
 
 @dataclass
@@ -248,7 +246,7 @@ class _Reader:
             if self.peek().is_symbol(","):
                 select.from_parts += [self.take(), self.source()]
             elif self.peek().is_word(*_JOIN_WORDS):
-                while not select.from_parts or not self.tokens[self.position - 1].is_word("JOIN"):
+                while self.peek().is_word(*_JOIN_WORDS):
                     select.from_parts.append(self.take())
                 select.from_parts.append(self.source())
             else:
@@ -276,9 +274,7 @@ class _Reader:
             self.take()
             return self.take().name
         keywords = ("WHERE", "GROUP", "HAVING", "ON", "USING", *_SET_OPERATORS, *_JOIN_WORDS)
-        if self.peek().kind == "quoted" or (
-            self.peek().kind == "word" and not self.peek().is_word(*keywords)
-        ):
+        if self.peek().kind == "quoted" or (self.peek().kind == "word" and not self.peek().is_word(*keywords)):
             return self.take().name
         if default is None:
             raise OracleError("a subquery in FROM needs an alias")

@@ -1,0 +1,334 @@
+"""The oracle: what a continuous query must return, computed by DuckDB from the query's text and whole input.
+
+Every optimised path of midstream is compared with this one, so it shares no code with the compiler, the
+planner or the engine. It follows the definition instead: at every instant the result is the relational query
+over the rows valid then. Each `stream [WINDOW]` of the text is replaced by a subquery for the rows valid at
+an instant, and DuckDB evaluates the resulting SQL at all critical instants at once (LATERAL). Critical
+instants are those where some row's validity begins or ends; snapshots cannot change between them.
+
+Intuitively: recompute from scratch, once per moment. That costs (instants x rows), so it is for test inputs
+of some thousand rows; for larger ones pass a sample of instants. Late rows are the caller's business: the
+tables must hold what the query is to see. Rows without an event time are never seen.
+
+>>> import pyarrow as pa
+>>> from types import SimpleNamespace
+>>> stream = SimpleNamespace(name="s", schema=pa.schema({"ts": pa.int64(), "k": pa.string()}), event_time="ts")
+>>> rows = pa.table({"ts": [1, 2], "k": ["a", "a"]})
+>>> series = snapshots("SELECT k, COUNT(*) AS n FROM s [RANGE 3] GROUP BY k", [stream], {"s": rows})
+>>> series.instants, series.at(2), series.at(5)
+((1, 2, 5, 6), [('a', 2)], [('a', 1)])
+>>> join_intervals("SELECT x.k FROM s [RANGE 3] x, s [NOW] y WHERE x.ts < y.ts", [stream], {"s": rows}).to_pylist()
+[{'k': 'a', 'valid_from': 2, 'valid_to': 3}]
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from midstream.testing.oracle_text import OracleError, Query, Select, Source, Token, Window, read_query
+
+__all__ = ["OracleError", "Rows", "SnapshotSeries", "StreamLike", "join_intervals", "snapshots"]
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[pa.Table | pa.RecordBatch]
+
+# CQL's expressions are total and know one integer and one float type; these macros teach DuckDB both. They
+# shadow the built-in functions, which stay reachable as system.main.<name>. Integers go through HUGEINT,
+# because TRY() refuses aggregates.
+_DIALECT = """
+SET TimeZone = 'UTC';
+SET threads = 1;
+SET python_enable_replacements = false;
+SET ieee_floating_point_ops = false;
+SET error_on_division_by_zero = false;
+CREATE MACRO "+"(a HUGEINT, b HUGEINT) AS TRY_CAST(add(a, b) AS BIGINT), (a, b) AS add(a, b), (a) AS a;
+CREATE MACRO "-"(a HUGEINT, b HUGEINT) AS TRY_CAST(subtract(a, b) AS BIGINT), (a, b) AS subtract(a, b),
+    (a HUGEINT) AS TRY_CAST(subtract(0::HUGEINT, a) AS BIGINT), (a) AS subtract(0, a);
+CREATE MACRO "*"(a HUGEINT, b HUGEINT) AS TRY_CAST(multiply(a, b) AS BIGINT), (a, b) AS multiply(a, b);
+CREATE MACRO "%"(a HUGEINT, b HUGEINT) AS TRY_CAST(system.main.mod(a, b) AS BIGINT),
+    (a, b) AS system.main.mod(a, b);
+CREATE MACRO mod(a HUGEINT, b HUGEINT) AS TRY_CAST(system.main.mod(a, b) AS BIGINT),
+    (a, b) AS system.main.mod(a, b);
+CREATE MACRO abs(a HUGEINT) AS TRY_CAST(system.main.abs(a) AS BIGINT), (a) AS system.main.abs(a);
+CREATE MACRO floor(a HUGEINT) AS a::BIGINT, (a) AS system.main.floor(a);
+CREATE MACRO ceil(a HUGEINT) AS a::BIGINT, (a) AS system.main.ceil(a);
+CREATE MACRO sqrt(a) AS CASE WHEN a < 0 THEN NULL ELSE system.main.sqrt(a) END;
+CREATE MACRO ln(a) AS CASE WHEN a <= 0 THEN NULL ELSE system.main.ln(a) END;
+CREATE MACRO power(a, b) AS
+    CASE WHEN (a = 0 AND b < 0) OR (a < 0 AND b <> system.main.floor(b)) THEN NULL ELSE system.main.power(a, b) END;
+CREATE MACRO sum(a HUGEINT) AS TRY_CAST(system.main.sum(a) AS BIGINT), (a) AS system.main.sum(a);
+"""
+
+
+class StreamLike(Protocol):
+    """What the oracle reads of a stream's declaration."""
+
+    @property
+    def name(self) -> str:
+        """The name the query text uses."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+
+    @property
+    def event_time(self) -> str:
+        """The column of event times, integers or timestamps."""
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotSeries:
+    """The result's snapshots: the bag at `instants[i]` holds until `instants[i + 1]`, the last one for ever.
+
+    `table` has an instant per row in its first column, then the select list. Before the first instant
+    nothing is valid. If `sampled`, the snapshots hold at their own instants only.
+    """
+
+    instants: tuple[int, ...]
+    table: pa.Table
+    sampled: bool = False
+
+    def at(self, instant: int) -> list[tuple[Any, ...]]:
+        """The bag of result rows valid at this instant, in no particular order."""
+        index = bisect_right(self.instants, instant) - 1
+        if index < 0 or (self.sampled and self.instants[index] != instant):
+            if self.sampled:
+                raise KeyError(f"no snapshot was taken at {instant}")
+            return []
+        rows = zip(*(column.to_pylist() for column in self.table.columns), strict=True)
+        return [row[1:] for row in rows if row[0] == self.instants[index]]
+
+
+def snapshots(
+    text: str,
+    streams: Sequence[StreamLike],
+    tables: Mapping[str, Rows],
+    instants: Iterable[int] | None = None,
+    *,
+    one_by_one: bool = False,
+) -> SnapshotSeries:
+    """The bag of result rows at every critical instant, or at the given ones only.
+
+    `one_by_one` runs one query per instant instead of a single LATERAL join: slower, but it does not rely
+    on DuckDB's decorrelation, so the two check each other.
+    """
+    with duckdb.connect() as database:
+        query = read_query(text)
+        inputs = _Inputs(database, streams, tables)
+        inputs.load(query)
+        chosen = tuple(sorted(inputs.critical_instants if instants is None else set(instants)))
+        database.execute(_DIALECT)
+        if one_by_one:
+            parts = [
+                _fetch(database, f"SELECT {t}::BIGINT AS __t, q.* FROM ({_snapshot_sql(query, inputs, str(t))}) q")
+                for t in chosen or (0,)
+            ]
+            return SnapshotSeries(chosen, pa.concat_tables(parts), sampled=instants is not None)
+        moments = pa.table({"__t": pa.array(chosen, pa.int64())})
+        database.register("__instants", moments)
+        sql = _snapshot_sql(query, inputs, "__instant.__t")
+        table = _fetch(database, f"SELECT __instant.__t, q.* FROM __instants AS __instant, LATERAL ({sql}) AS q")
+        return SnapshotSeries(chosen, table, sampled=instants is not None)
+
+
+def join_intervals(text: str, streams: Sequence[StreamLike], tables: Mapping[str, Rows]) -> pa.Table:
+    """The exact bag of results of a query of joins, projections, selections and UNION ALL alone.
+
+    A join's result row is valid where all its parts are, so this is one SQL query over validity intervals.
+    The last two columns are `valid_from` and `valid_to` (NULL: never ends).
+    """
+    query = read_query(text)
+    if not all(select.only_joins for select in query.selects()) or set(query.set_operators()) - {"UNION ALL"}:
+        raise OracleError("join_intervals takes only joins, selections, projections and UNION ALL")
+    with duckdb.connect() as database:
+        inputs = _Inputs(database, streams, tables)
+        inputs.load(query)
+        database.execute(_DIALECT)
+        table = _fetch(database, _interval_sql(query, inputs))
+    time_type = pa.timestamp("us") if inputs.timestamps else pa.int64()
+    validity = [table.column(index).cast(pa.int64()).cast(time_type) for index in (-2, -1)]
+    names = [*table.column_names[:-2], "valid_from", "valid_to"]
+    return pa.table([*table.columns[:-2], *validity], names=names)
+
+
+class _Inputs:
+    """The query's streams as DuckDB tables, one per stream and window, with each row's validity."""
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        streams: Sequence[StreamLike],
+        tables: Mapping[str, Rows],
+    ) -> None:
+        self.critical_instants: set[int] = set()
+        self.timestamps = False
+        self._database = database
+        self._streams = {stream.name.lower(): stream for stream in streams}
+        self._tables = tables
+        self._loaded: dict[tuple[str, Window | None], str] = {}
+
+    def load(self, query: Query) -> None:
+        """Create a table for every windowed stream of the query."""
+        for select in query.selects():
+            for source in select.sources():
+                if source.subquery is None and self._key(source) not in self._loaded:
+                    self._load(source)
+
+    def rows(self, source: Source) -> str:
+        """The DuckDB table of this source's rows."""
+        return self._loaded[self._key(source)]
+
+    def columns(self, source: Source) -> list[str]:
+        """This source's columns, quoted."""
+        return [_quote(name) for name in self._stream(source).schema.names]
+
+    def _key(self, source: Source) -> tuple[str, Window | None]:
+        return source.stream.lower(), source.window
+
+    def _stream(self, source: Source) -> StreamLike:
+        if source.stream.lower() not in self._streams:
+            raise OracleError(f"stream {source.stream!r} is not declared")
+        return self._streams[source.stream.lower()]
+
+    def _load(self, source: Source) -> None:
+        stream = self._stream(source)
+        self.timestamps = pa.types.is_timestamp(stream.schema.field(stream.event_time).type)
+        table = _as_table(self._tables.get(stream.name, []), stream.schema)
+        assert source.window is not None
+        kept, starts, ends = [], [], []
+        for index, event_time in enumerate(_ticks(table.column(stream.event_time))):
+            validity = None if event_time is None else source.window.validity(event_time)
+            if validity is not None:
+                kept.append(index)
+                starts.append(validity[0])
+                ends.append(validity[1])
+        self.critical_instants.update(starts, (end for end in ends if end is not None))
+        columns = [_plain(column) for column in table.take(pa.array(kept, pa.int64())).columns]
+        validities = [pa.array(starts, pa.int64()), pa.array(ends, pa.int64())]
+        name = f"__rows_{len(self._loaded)}"
+        arrow = pa.table([*columns, *validities], names=[*table.column_names, "__vf", "__vt"])
+        self._database.register(name + "_arrow", arrow)
+        self._database.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_arrow")
+        self._loaded[self._key(source)] = name
+
+
+def _as_table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    parts = [rows] if isinstance(rows, pa.Table | pa.RecordBatch) else list(rows)
+    tables = [pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part for part in parts]
+    return pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in tables)])
+
+
+def _ticks(column: pa.ChunkedArray) -> list[int | None]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    ticks: list[int | None] = column.cast(pa.int64()).to_pylist()
+    return ticks
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in the few number types CQL computes with; the values stay the same."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_uint64(kind):
+        return column.cast(pa.decimal128(20, 0))
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_floating(kind):
+        return column.cast(pa.float64())
+    return column
+
+
+def _snapshot_sql(query: Query, inputs: _Inputs, instant: str) -> str:
+    """The query over the rows valid at the instant."""
+
+    def render(select: Select) -> str:
+        parts = []
+        for part in select.from_parts:
+            if isinstance(part, Token):
+                parts.append(_expression([part]))
+            elif part.subquery is not None:
+                parts.append(f"({_snapshot_sql(part.subquery, inputs, instant)}) AS {_quote(part.alias)}")
+            else:
+                columns, rows = ", ".join(inputs.columns(part)), inputs.rows(part)
+                valid = f"__vf <= {instant} AND (__vt IS NULL OR {instant} < __vt)"
+                parts.append(f"(SELECT {columns} FROM {rows} WHERE {valid}) AS {_quote(part.alias)}")
+        sql = f"SELECT {'DISTINCT ' * select.distinct}{_expression(select.items)} FROM {' '.join(parts)}"
+        for clause in ("WHERE", "GROUP BY"):
+            if clause in select.clauses:
+                sql += f" {clause} {_expression(select.clauses[clause])}"
+        conditions = ["COUNT(*) > 0"] if select.aggregates_without_groups else []
+        if "HAVING" in select.clauses:
+            conditions.append(f"({_expression(select.clauses['HAVING'])})")
+        return sql + (f" HAVING {' AND '.join(conditions)}" if conditions else "")
+
+    return _combine(query, lambda part: _snapshot_sql(part, inputs, instant), render)
+
+
+def _interval_sql(query: Query, inputs: _Inputs) -> str:
+    """The query over validity intervals; the last two columns of each block are its rows' validity."""
+
+    def render(select: Select) -> str:
+        parts = []
+        for part in select.from_parts:
+            if isinstance(part, Token):
+                parts.append(_expression([part]))
+            elif part.subquery is not None:
+                parts.append(f"({_interval_sql(part.subquery, inputs)}) AS {_quote(part.alias)}")
+            else:
+                parts.append(f"{inputs.rows(part)} AS {_quote(part.alias)}")
+        aliases = [_quote(source.alias) for source in select.sources()]
+        # GREATEST and LEAST ignore NULLs, so a row that never ends does not bound the others.
+        start = f"GREATEST({', '.join(f'{alias}.__vf' for alias in aliases)})"
+        end = f"LEAST({', '.join(f'{alias}.__vt' for alias in aliases)})"
+        where = f"({end} IS NULL OR {start} < {end})"
+        if "WHERE" in select.clauses:
+            where = f"({_expression(select.clauses['WHERE'])}) AND {where}"
+        items = _expression(select.items, star="* EXCLUDE (__vf, __vt)")
+        return f"SELECT {items}, {start} AS __vf, {end} AS __vt FROM {' '.join(parts)} WHERE {where}"
+
+    return _combine(query, lambda part: _interval_sql(part, inputs), render)
+
+
+def _combine(query: Query, render_query: Any, render_select: Any) -> str:
+    parts = []
+    for part in query.parts:
+        if isinstance(part, Query):
+            parts.append(f"({render_query(part)})")
+        else:
+            parts.append(part if isinstance(part, str) else render_select(part))
+    return " ".join(parts)
+
+
+def _expression(tokens: Sequence[Token], star: str = "*") -> str:
+    """The tokens as DuckDB text: 1.5 is a DOUBLE, a CAST that fails is NULL, * may leave columns out."""
+    words = []
+    for index, token in enumerate(tokens):
+        text, previous = token.text, tokens[index - 1] if index else Token("symbol", ",")
+        follower = tokens[index + 2] if index + 2 < len(tokens) else Token("end", "")
+        if token.kind == "number" and "." in text and "e" not in text.lower():
+            text += "e0"
+        elif token.is_word("CAST"):
+            text = "TRY_CAST"
+        elif token.is_word("SUM") and follower.is_word("DISTINCT"):
+            text = "system.main.sum"
+        elif token.is_symbol("*") and (previous.is_symbol(",") or previous.is_symbol(".")):
+            text = star
+        words.append(text)
+    return " ".join(words)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _fetch(database: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    try:
+        return database.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise OracleError(f"DuckDB refuses the query: {error}\n  SQL: {sql}") from error
