@@ -78,7 +78,14 @@ class Column(Expression):
         return frozenset((self,))
 
     def _text(self, outer: int) -> str:
-        return f"{self.relation}.{self.name}" if self.relation else self.name
+        # Names that are not plain words are quoted, so that a column called "x + b.y" is not the sum's text.
+        return ".".join(map(_name, (self.relation, self.name))) if self.relation else self.name
+
+
+def _name(name: str) -> str:
+    if name.isidentifier():
+        return name
+    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)

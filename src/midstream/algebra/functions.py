@@ -224,14 +224,21 @@ def _same_number(function: str, arguments: Sequence[Expression]) -> tuple[Sequen
     return taken, data_type
 
 
-def _round(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
+def _sign(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
+    taken, _ = _arithmetic("%", [arguments[0]])
+    return taken, pa.int64()
+
+
+def _rounding(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
     taken, data_type = _arithmetic("%", [arguments[0]])
-    if len(arguments) == 1:
-        return taken, data_type
-    digits = arguments[1]
+    digits = arguments[1] if len(arguments) == 2 else Literal(0, pa.int64())
     if not (isinstance(digits, Literal) and is_integer(digits.type)):
         raise _refuse(function, arguments, "a number and a constant number of digits")
-    return [*taken, digits], data_type
+    if pat.is_decimal(data_type):
+        # One digit more before the point than the argument has: 9.9 may become 10.
+        scale = max(0, min(data_type.scale, digits.value or 0))
+        data_type = pa.decimal128(min(38, data_type.precision - data_type.scale + 1 + scale), scale)
+    return [*taken, *arguments[1:]], data_type
 
 
 def _floating(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
@@ -318,10 +325,10 @@ FUNCTIONS: dict[str, tuple[int, int, Resolver]] = {
     "%": (2, 2, _arithmetic),
     "negate": (1, 1, _same_number),
     "abs": (1, 1, _same_number),
-    "sign": (1, 1, _same_number),
-    "floor": (1, 1, _same_number),
-    "ceil": (1, 1, _same_number),
-    "round": (1, 2, _round),
+    "sign": (1, 1, _sign),
+    "floor": (1, 1, _rounding),
+    "ceil": (1, 1, _rounding),
+    "round": (1, 2, _rounding),
     "sqrt": (1, 1, _floating),
     "ln": (1, 1, _floating),
     "exp": (1, 1, _floating),

@@ -117,22 +117,23 @@ def snapshots(
     `one_by_one` runs one query per instant instead of a single LATERAL join: slower, but it does not rely
     on DuckDB's decorrelation, so the two check each other.
     """
+    query = read_query(text)
     with duckdb.connect() as database:
-        query = read_query(text)
         inputs = _Inputs(database, streams, tables)
         inputs.load(query)
         chosen = tuple(sorted(inputs.critical_instants if instants is None else set(instants)))
         database.execute(_DIALECT)
         if one_by_one:
-            parts = [
-                _fetch(database, f"SELECT {t}::BIGINT AS __t, q.* FROM ({_snapshot_sql(query, inputs, str(t))}) q")
-                for t in chosen or (0,)
-            ]
-            return SnapshotSeries(chosen, pa.concat_tables(parts), sampled=instants is not None)
-        moments = pa.table({"__t": pa.array(chosen, pa.int64())})
-        database.register("__instants", moments)
-        sql = _snapshot_sql(query, inputs, "__instant.__t")
-        table = _fetch(database, f"SELECT __instant.__t, q.* FROM __instants AS __instant, LATERAL ({sql}) AS q")
+            parts = []
+            for instant in chosen or (0,):
+                sql = _snapshot_sql(query, inputs, f"CAST({instant} AS BIGINT)")
+                parts.append(_fetch(database, f"SELECT CAST({instant} AS BIGINT) AS __t, q.* FROM ({sql}) AS q"))
+            table = pa.concat_tables(parts)
+        else:
+            database.register("__instants", pa.table({"__t": pa.array(chosen, pa.int64())}))
+            sql = _snapshot_sql(query, inputs, "__instant.__t")
+            sql = f"SELECT __instant.__t, q.* FROM __instants AS __instant, LATERAL ({sql}) AS q"
+            table = _fetch(database, sql)
         return SnapshotSeries(chosen, table, sampled=instants is not None)
 
 
@@ -259,13 +260,14 @@ def _snapshot_sql(query: Query, inputs: _Inputs, instant: str) -> str:
                 valid = f"__vf <= {instant} AND (__vt IS NULL OR {instant} < __vt)"
                 parts.append(f"(SELECT {columns} FROM {rows} WHERE {valid}) AS {_quote(part.alias)}")
         sql = f"SELECT {'DISTINCT ' * select.distinct}{_expression(select.items)} FROM {' '.join(parts)}"
-        for clause in ("WHERE", "GROUP BY"):
-            if clause in select.clauses:
-                sql += f" {clause} {_expression(select.clauses[clause])}"
-        conditions = ["COUNT(*) > 0"] if select.aggregates_without_groups else []
-        if "HAVING" in select.clauses:
-            conditions.append(f"({_expression(select.clauses['HAVING'])})")
-        return sql + (f" HAVING {' AND '.join(conditions)}" if conditions else "")
+        if "WHERE" in select.clauses:
+            sql += f" WHERE {_expression(select.clauses['WHERE'])}"
+        if "GROUP BY" in select.clauses:
+            sql += f" GROUP BY {_expression(select.clauses['GROUP BY'])}"
+        elif select.aggregates_without_groups:
+            # One group for the whole snapshot, so that an empty snapshot has no group and yields no row.
+            sql += f" GROUP BY {instant}"
+        return sql + (f" HAVING {_expression(select.clauses['HAVING'])}" if "HAVING" in select.clauses else "")
 
     return _combine(query, lambda part: _snapshot_sql(part, inputs, instant), render)
 
@@ -331,4 +333,5 @@ def _fetch(database: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     try:
         return database.sql(sql).to_arrow_table()
     except duckdb.Error as error:
-        raise OracleError(f"DuckDB refuses the query: {error}\n  SQL: {sql}") from error
+        reason = str(error).partition("Stack Trace")[0].strip()
+        raise OracleError(f"DuckDB refuses the query: {reason}\n  SQL: {sql}") from error

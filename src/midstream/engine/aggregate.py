@@ -1,0 +1,190 @@
+"""Aggregate: one row per group and stretch of time in which the group's rows stay the same.
+
+Output from input: the groups are the different values of the keys; for each group and each stretch between two changes
+of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Certain, and therefore emitted, when
+the frontier has reached the end of the stretch.
+
+State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the different
+(group, argument) pairs with their multiplicities. MIN and MAX over text, binary and long decimals, which have no order
+codes, are kept in ordinary Python heaps: right, but a hundred times slower than the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.aggregates import AggregateCall, aggregate_call
+from midstream.algebra.expressions import Expression
+from midstream.algebra.plan import Aggregate
+from midstream.engine.accumulators import Accumulator, concatenated, has_order_codes
+from midstream.engine.batch import Batch, Layout
+from midstream.engine.difference import back_by
+from midstream.engine.evaluate import evaluate
+from midstream.engine.kernels import Ints
+from midstream.engine.key_table import KeyTable, extended
+from midstream.engine.operator import Operator
+from midstream.engine.sweep import Stretches, Sweep
+
+__all__ = ["AggregateOperator"]
+
+
+class AggregateOperator(Operator):
+    """Grouped aggregation over interval streams."""
+
+    def __init__(self, plan: Aggregate, child: Operator) -> None:
+        super().__init__(plan.label, Layout(plan.schema), (child,))
+        self._keys = [key.expression for key in plan.keys]
+        self._calls = [aggregate.call for aggregate in plan.aggregates]
+        self._longest = plan.input.longest
+        self._groups = KeyTable([key.type for key in self._keys])
+        self._slow = {
+            position: _OrderedValues(call)
+            for position, call in enumerate(self._calls)
+            if call.function in ("min", "max") and call.argument is not None and not has_order_codes(call.argument.type)
+        }
+        # The sweep counts the arguments of those kept elsewhere, so that its words stay in step with the calls.
+        self._accumulators = [
+            Accumulator(aggregate_call("count", call.argument) if position in self._slow else call)
+            for position, call in enumerate(self._calls)
+        ]
+        self._pairs = {
+            position: KeyTable([pa.int64(), call.argument.type])
+            for position, call in enumerate(self._calls)
+            if call.distinct and call.argument is not None
+        }
+        # Each DISTINCT aggregate has multiplicities of its own: the sweep keeps them in one array, interleaved.
+        self._lanes = {position: lane for lane, position in enumerate(self._pairs)}
+        self._sweep = Sweep(self._groups, [accumulator.total for accumulator in self._accumulators])
+
+    @property
+    def state_rows(self) -> int:
+        return self._sweep.waiting
+
+    @property
+    def state_bytes(self) -> int:
+        return self._groups.bytes + self._sweep.bytes + sum(table.bytes for table in self._pairs.values())
+
+    def advance(self, watermark: int) -> None:
+        super().advance(watermark)
+        self._complete = self.frontier
+        self.frontier = back_by(self.frontier, self._longest)
+
+    def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in inputs[0]:
+            self.counters.rows_in += len(batch)
+            self._add(batch)
+        stretches, gone = self._sweep.advance(self._complete)
+        self.counters.rows_out += len(stretches.slots)
+        if len(stretches.slots):
+            columns = [self._groups.gather(position, stretches.slots) for position in range(len(self._keys))]
+            columns += self._totals(stretches)
+            yield Batch.of_arrays(self.layout, stretches.valid_from, stretches.valid_to, columns)
+        self._let_go(gone)
+
+    def _add(self, batch: Batch) -> None:
+        def value(expression: Expression) -> pa.Array:
+            return evaluate(expression, batch.column, len(batch))
+
+        slots = self._groups.hold([value(key) for key in self._keys], len(batch))
+        parts = []
+        for position, (call, accumulator) in enumerate(zip(self._calls, self._accumulators, strict=True)):
+            argument = None if call.argument is None else value(call.argument)
+            parts.append(accumulator.words(argument, len(batch)))
+            if position in self._pairs:
+                assert argument is not None
+                parts.append(self._pair_slots(position, slots, argument)[:, None])
+            if position in self._slow:
+                assert argument is not None
+                self._slow[position].add(slots, batch.valid_from, batch.valid_to, argument)
+        self._sweep.add(slots, batch.valid_from, batch.valid_to, concatenated(parts, len(batch)))
+
+    def _pair_slots(self, position: int, slots: Ints, argument: pa.Array) -> Ints:
+        table = self._pairs[position]
+        pairs = table.hold([pa.array(slots), argument], len(slots)) * len(self._pairs) + self._lanes[position]
+        needed = max(other.capacity for other in self._pairs.values()) * len(self._pairs)
+        if needed > len(self._sweep.multiplicities):
+            self._sweep.multiplicities = extended(self._sweep.multiplicities, needed)
+        return pairs
+
+    def _totals(self, stretches: Stretches) -> list[pa.Array]:
+        columns = []
+        place = 0
+        widths = self._sweep.output_widths
+        for position, (accumulator, width) in enumerate(zip(self._accumulators, widths, strict=True)):
+            words = stretches.words[:, place : place + width]
+            if position in self._slow:
+                columns.append(self._slow[position].read(stretches, words[:, 0]))
+            else:
+                columns.append(accumulator.values(words))
+            place += width
+        return columns
+
+    def _let_go(self, gone: Ints) -> None:
+        released = self._groups.let_go(gone[:, 0])
+        place = 2
+        for position, accumulator in enumerate(self._accumulators):
+            place += accumulator.total.input_words
+            if position in self._pairs:
+                self._pairs[position].let_go(gone[:, place - 1] // len(self._pairs))
+        for slow in self._slow.values():
+            slow.forget(released)
+
+
+class _Reversed:
+    """A value that sorts the other way round: heapq only finds the smallest."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.value < self.value)
+
+
+class _OrderedValues:
+    """MIN or MAX over values that only Python can compare, one heap of (value, end) per group."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        self._type = call.type
+        self._largest = call.function == "max"
+        self._heaps: dict[int, list[tuple[Any, int, int]]] = {}
+        self._coming: dict[int, list[tuple[int, int, int, Any]]] = {}
+        self._serial = 0
+
+    def add(self, slots: Ints, valid_from: Ints, valid_to: Ints, argument: pa.Array) -> None:
+        rows = zip(slots.tolist(), valid_from.tolist(), valid_to.tolist(), argument.to_pylist(), strict=True)
+        for slot, begin, end, value in rows:
+            if value is not None:
+                self._serial += 1
+                waiting = self._coming.setdefault(slot, [])
+                heapq.heappush(waiting, (begin, self._serial, end, _Reversed(value) if self._largest else value))
+
+    def read(self, stretches: Stretches, counts: Ints) -> pa.Array:
+        """The extreme of each stretch; the stretches of a group are in order of time."""
+        values = []
+        rows = zip(stretches.slots.tolist(), stretches.valid_from.tolist(), counts.tolist(), strict=True)
+        for slot, begin, count in rows:
+            heap = self._heaps.setdefault(slot, [])
+            waiting = self._coming.get(slot, [])
+            while waiting and waiting[0][0] <= begin:
+                _, serial, end, value = heapq.heappop(waiting)
+                heapq.heappush(heap, (value, serial, end))
+            while heap and heap[0][2] <= begin:
+                heapq.heappop(heap)
+            if len(heap) > 2 * count + 16:
+                heap[:] = [entry for entry in heap if entry[2] > begin]
+                heapq.heapify(heap)
+            first = heap[0][0] if heap else None
+            values.append(first.value if isinstance(first, _Reversed) else first)
+        return pa.array(values, self._type)
+
+    def forget(self, slots: Ints) -> None:
+        for slot in slots.tolist():
+            self._heaps.pop(slot, None)
+            self._coming.pop(slot, None)

@@ -1,0 +1,140 @@
+"""What travels between operators: validities, and columns that are looked up only when someone reads them.
+
+A batch has one row per tuple. Its columns are either at hand (Arrow arrays) or references: for each store that the
+tuples come from, a row number. The layout says which column is where; it belongs to the operator that made the batch
+and never changes while a query runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.expressions import Column
+from midstream.algebra.plan import Field
+from midstream.engine.kernels import Flags, Ints, gather_rows
+from midstream.engine.row_store import RowStore
+
+__all__ = ["Batch", "Layout", "concatenate"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each field's values are: ``places`` gives a position in ``stores`` and a column there.
+
+    A layout without stores is that of batches with all columns at hand.
+    """
+
+    fields: tuple[Field, ...]
+    stores: tuple[RowStore, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    positions: Mapping[tuple[str, str], int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        positions = {(f.relation, f.name): position for position, f in enumerate(self.fields)}
+        object.__setattr__(self, "positions", positions)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether tuples are references only, so that a state can keep them."""
+        return len(self.places) == len(self.fields)
+
+    def position(self, column: Column) -> int:
+        return self.positions[column.relation, column.name]
+
+    def renamed(self, fields: Sequence[Field]) -> Layout:
+        """The same columns under other names."""
+        return Layout(tuple(fields), self.stores, self.places)
+
+    def beside(self, other: Layout) -> Layout:
+        """The layout of tuples combined from both."""
+        shift = len(self.stores)
+        places = self.places + tuple((store + shift, column) for store, column in other.places)
+        return Layout(self.fields + other.fields, self.stores + other.stores, places)
+
+
+@dataclass
+class Batch:
+    """Tuples with their validities. ``references`` is a matrix with one column per store of the layout."""
+
+    layout: Layout
+    valid_from: Ints
+    valid_to: Ints
+    references: Ints
+    at_hand: dict[int, pa.Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.valid_from)
+
+    @classmethod
+    def of_arrays(cls, layout: Layout, valid_from: Ints, valid_to: Ints, columns: Sequence[pa.Array]) -> Batch:
+        """A batch with all columns at hand."""
+        return cls(layout, valid_from, valid_to, np.empty((len(valid_from), 0), np.int64), dict(enumerate(columns)))
+
+    @classmethod
+    def empty(cls, layout: Layout) -> Batch:
+        none = np.empty(0, np.int64)
+        batch = cls(layout, none, none, np.empty((0, len(layout.stores)), np.int64))
+        if not layout.is_stored:
+            batch.at_hand = {i: pa.array([], f.type) for i, f in enumerate(layout.fields)}
+        return batch
+
+    def column_at(self, position: int) -> pa.Array:
+        """The values of one field."""
+        if position not in self.at_hand:
+            store, column = self.layout.places[position]
+            self.at_hand[position] = self.layout.stores[store].gather_from(column, self.references, store)
+        return self.at_hand[position]
+
+    def column(self, column: Column) -> pa.Array:
+        return self.column_at(self.layout.position(column))
+
+    def columns(self) -> list[pa.Array]:
+        return [self.column_at(position) for position in range(len(self.layout.fields))]
+
+    def filtered(self, keep: Flags) -> Batch:
+        """The tuples for which the flag is set."""
+        if keep.all():
+            return self
+        return self.taken(np.flatnonzero(keep))
+
+    def taken(self, order: Ints) -> Batch:
+        """The tuples at the given positions."""
+        references = np.empty((len(order), self.references.shape[1]), np.int64)
+        gather_rows(self.references, order, references)
+        at_hand = {}
+        if not self.layout.is_stored:
+            places = pa.array(order)
+            at_hand = {position: array.take(places) for position, array in self.at_hand.items()}
+        return Batch(self.layout, self.valid_from[order], self.valid_to[order], references, at_hand)
+
+    def sliced(self, start: int, end: int) -> Batch:
+        """The tuples at positions [start, end), without a copy."""
+        at_hand = {position: array.slice(start, end - start) for position, array in self.at_hand.items()}
+        return Batch(
+            self.layout, self.valid_from[start:end], self.valid_to[start:end], self.references[start:end], at_hand
+        )
+
+
+def concatenate(layout: Layout, batches: Sequence[Batch]) -> Batch:
+    """All tuples of the batches, one batch after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return Batch.empty(layout)
+    at_hand = {}
+    if not layout.is_stored:
+        at_hand = {
+            position: pa.concat_arrays([batch.column_at(position) for batch in batches])
+            for position in range(len(layout.fields))
+        }
+    return Batch(
+        layout,
+        np.concatenate([batch.valid_from for batch in batches]),
+        np.concatenate([batch.valid_to for batch in batches]),
+        np.concatenate([batch.references for batch in batches]),
+        at_hand,
+    )

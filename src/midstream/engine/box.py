@@ -1,0 +1,122 @@
+"""A box: one plan, running. Rows and a watermark go in, results come out ordered by ``valid_from``.
+
+It knows no clock, no I/O and no Spark; whoever owns it decides what is late and when time advances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from midstream.algebra.plan import Plan
+from midstream.engine.batch import Batch, concatenate
+from midstream.engine.compile import compile_plan
+from midstream.engine.join import JoinOperator
+from midstream.engine.kernels import Ints, sort_order
+from midstream.engine.operator import Operator
+from midstream.engine.window import WindowOperator
+
+__all__ = ["CHUNK_ROWS", "Box", "Rows"]
+
+CHUNK_ROWS = 1 << 20
+"""About how many results are in the making at once: enough to work on columns, few enough to bound the memory."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """New rows of one stream: event times in ticks (none late, none NULL), and the columns."""
+
+    times: Ints
+    columns: dict[str, pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+class Box:
+    """The operators of a plan and the order in which they work."""
+
+    def __init__(self, plan: Plan, chunk_rows: int = CHUNK_ROWS) -> None:
+        self.plan = plan
+        self.chunk_rows = chunk_rows
+        self.root = compile_plan(plan, chunk_rows)
+        self.operators = _inputs_first(self.root)
+        self._lazy = _topmost(self.root)
+        self._windows: dict[str, list[WindowOperator]] = {}
+        for operator in self.operators:
+            if isinstance(operator, WindowOperator):
+                self._windows.setdefault(operator.plan.stream.name, []).append(operator)
+
+    @property
+    def layout_fields(self) -> list[str]:
+        return [field.name for field in self.root.layout.fields]
+
+    def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+        """The results that the rows and the watermark (which holds after them) cause.
+
+        The iterator must be exhausted before the next push.
+        """
+        for stream, new in rows.items():
+            for window in self._windows.get(stream, ()):
+                window.stage(new.times, new.columns)
+        for operator in self.operators:
+            operator.advance(watermark)
+        results = self._evaluate()
+        yield from results if self.root.emits_in_order else self._in_order(results)
+        retention = min(operator.frontier for operator in self.operators)
+        for operator in self.operators:
+            operator.expire(retention)
+
+    def metrics(self) -> list[dict[str, int | str]]:
+        """What each operator did and holds, inputs first."""
+        return [operator.metrics() for operator in self.operators]
+
+    @property
+    def state_rows(self) -> int:
+        return sum(operator.state_rows for operator in self.operators)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(operator.state_bytes for operator in self.operators)
+
+    def _evaluate(self) -> Iterator[Batch]:
+        """Run the operators one after the other, so that the depth of a plan is no depth of calls.
+
+        The topmost ones are run lazily: their output is the bulk, and goes straight to whoever asks.
+        """
+        outputs: dict[int, list[Batch] | Iterator[Batch]] = {}
+        for operator in self.operators:
+            produced = operator.push(*(outputs.pop(id(child)) for child in operator.inputs))
+            outputs[id(operator)] = produced if operator in self._lazy else list(produced)
+        yield from outputs[id(self.root)]
+
+    def _in_order(self, results: Iterator[Batch]) -> Iterator[Batch]:
+        together = concatenate(self.root.layout, list(results))
+        order = sort_order(together.valid_from)
+        if order is not None:
+            together = together.taken(order)
+        for start in range(0, len(together), self.chunk_rows):
+            yield together.sliced(start, min(len(together), start + self.chunk_rows))
+
+
+def _inputs_first(root: Operator) -> list[Operator]:
+    order: list[Operator] = []
+    pending = [root]
+    while pending:
+        operator = pending.pop()
+        order.append(operator)
+        pending.extend(operator.inputs)
+    order.reverse()
+    return order
+
+
+def _topmost(root: Operator) -> list[Operator]:
+    """The operators from the root down to the first with two inputs; a join there may stream its output."""
+    lazy = [root]
+    while len(lazy[-1].inputs) == 1:
+        lazy.append(lazy[-1].inputs[0])
+    if isinstance(lazy[-1], JoinOperator):
+        lazy[-1].is_topmost = True
+    return lazy

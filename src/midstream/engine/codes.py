@@ -1,0 +1,134 @@
+"""Keys of any type as int64 codes: equal keys have equal codes.
+
+Where different keys have different codes too, the code is *exact* and a match of codes is a match of keys: integers,
+booleans, dates, times, timestamps, floats (−0.0 taken as 0.0, all NaN as one), decimals of up to 18 digits. Longer
+decimals, text, binary and keys of several columns are hashed to 64 bits: a match of codes is a candidate that must
+be compared once more. Nobody relies on hashes not colliding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from midstream.algebra.types import is_binary, is_string
+from midstream.engine.kernels import Flags, Ints, compiled
+from midstream.engine.arrays import fixed_width_values
+
+__all__ = ["combine_codes", "encode", "is_exact", "order_codes"]
+
+_CANONICAL_NAN = np.float64("nan").view(np.int64)
+
+
+def is_exact(data_type: pa.DataType) -> bool:
+    """Whether different values of the type have different codes."""
+    if pat.is_decimal128(data_type):
+        return bool(data_type.precision <= 18)
+    return not (pat.is_decimal(data_type) or is_string(data_type) or is_binary(data_type))
+
+
+def encode(array: pa.Array) -> tuple[Ints, Flags | None]:
+    """The codes of the values, and which are not NULL (None: all). The codes of NULLs are all 0."""
+    valid = None if array.null_count == 0 else np.asarray(array.is_valid())
+    data_type = array.type
+    if pat.is_null(data_type):
+        return np.zeros(len(array), np.int64), np.zeros(len(array), np.bool_)
+    if pat.is_floating(data_type):
+        values = np.asarray(array.cast(pa.float64()).fill_null(0.0)) + 0.0
+        codes = values.view(np.int64)
+        missing = np.isnan(values)
+        if missing.any():
+            codes = np.where(missing, _CANONICAL_NAN, codes)
+    elif pat.is_decimal128(data_type):
+        words = np.ascontiguousarray(fixed_width_values(array)[0], np.int64)
+        codes = words[:, 0] if data_type.precision <= 18 else _mix_words(words)
+    elif is_string(data_type) or is_binary(data_type) or pat.is_decimal256(data_type):
+        codes = _hash_bytes(array)
+    else:
+        values = fixed_width_values(array)[0]
+        if pat.is_unsigned_integer(data_type):
+            values = values.view(f"u{values.itemsize}")
+        codes = values.astype(np.int64, copy=False)
+    if valid is not None:
+        codes = np.where(valid, codes, 0)
+    return np.ascontiguousarray(codes, np.int64), valid
+
+
+def combine_codes(parts: Sequence[Ints]) -> Ints:
+    """One code for a key of several columns."""
+    combined = parts[0]
+    for part in parts[1:]:
+        out = np.empty(len(part), np.int64)
+        _combine(combined, part, out)
+        combined = out
+    return combined
+
+
+def order_codes(array: pa.Array) -> tuple[Ints, Flags | None] | None:
+    """Exact codes in the order of the values (NaN last); None for types that have none."""
+    data_type = array.type
+    if not is_exact(data_type) or pat.is_uint64(data_type) or pat.is_null(data_type):
+        return None
+    codes, valid = encode(array)
+    if pat.is_floating(data_type):
+        codes = np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)
+    return codes, valid
+
+
+def _hash_bytes(array: pa.Array) -> Ints:
+    if pat.is_decimal256(array.type):
+        width = 32
+        data = np.frombuffer(array.buffers()[1], np.uint8)
+        offsets = np.arange(array.offset, array.offset + len(array) + 1) * width
+    else:
+        flat = pc.cast(array, pa.large_binary()) if array.type != pa.large_binary() else array
+        _, offset_buffer, data_buffer = flat.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    out = np.empty(len(array), np.int64)
+    _hash_slices(data, np.ascontiguousarray(offsets), out)
+    return out
+
+
+@compiled
+def _mixed(word):  # type: ignore[no-untyped-def]
+    word = np.uint64(word)
+    word ^= word >> np.uint64(32)
+    word *= np.uint64(0xD6E8FEB86659FD93)
+    word ^= word >> np.uint64(32)
+    word *= np.uint64(0xD6E8FEB86659FD93)
+    return word ^ (word >> np.uint64(32))
+
+
+@compiled
+def _combine(left, right, out):  # type: ignore[no-untyped-def]
+    for i in range(out.shape[0]):
+        out[i] = np.int64(_mixed(np.uint64(left[i]) * np.uint64(0x9E3779B97F4A7C15) + _mixed(right[i])))
+
+
+@compiled
+def _mix_words(words):  # type: ignore[no-untyped-def]
+    out = np.empty(words.shape[0], np.int64)
+    for i in range(words.shape[0]):
+        out[i] = np.int64(_mixed(np.uint64(words[i, 0]) * np.uint64(0x9E3779B97F4A7C15) + _mixed(words[i, 1])))
+    return out
+
+
+@compiled
+def _hash_slices(data, offsets, out):  # type: ignore[no-untyped-def]
+    """FNV-1a over eight bytes at a time, mixed at the end."""
+    for i in range(out.shape[0]):
+        state = np.uint64(0xCBF29CE484222325) ^ np.uint64(offsets[i + 1] - offsets[i])
+        place = offsets[i]
+        end = offsets[i + 1]
+        while place < end:
+            word = np.uint64(0)
+            for shift in range(min(8, end - place)):
+                word |= np.uint64(data[place + shift]) << np.uint64(8 * shift)
+            state = (state ^ _mixed(word)) * np.uint64(0x100000001B3)
+            place += 8
+        out[i] = np.int64(_mixed(state))

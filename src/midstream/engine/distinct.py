@@ -1,0 +1,195 @@
+"""Distinct: each different row once per instant, emitted at once.
+
+Output from input: for each row, the part of its validity that no equal row has covered yet. Intuitively, every
+different row has a ribbon of time already told; a newcomer tells only the gaps, then joins the ribbon.
+
+    told      ├────┤      ├──────┤
+    newcomer     ├───────────────────┤
+    emitted          ├───┤       ├───┤
+
+State: the different rows and, for each, its ribbon as a list of disjoint intervals in order of time. Rows whose ribbon
+has ended at the frontier are forgotten; the input's rows themselves are not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from midstream.algebra.windows import NEVER
+from midstream.engine.batch import Batch, Layout
+from midstream.engine.kernels import Ints, compiled
+from midstream.engine.key_table import KeyTable, extended
+from midstream.engine.operator import BEGINNING, Operator
+from midstream.engine.time_queue import TimeQueue
+
+__all__ = ["DistinctOperator"]
+
+
+class _Ribbons:
+    """Lists of disjoint intervals, one list per slot, in a pool of nodes."""
+
+    def __init__(self) -> None:
+        self.heads = np.full(64, -1)
+        self.reach = np.full(64, BEGINNING)
+        self._nodes = np.zeros((64, 3), np.int64)
+        self._free = np.arange(64)
+        self._free_count = 64
+
+    def __len__(self) -> int:
+        return len(self._nodes) - self._free_count
+
+    @property
+    def bytes(self) -> int:
+        return self.heads.nbytes + self.reach.nbytes + self._nodes.nbytes + self._free.nbytes
+
+    def cover(
+        self, slots: Ints, valid_from: Ints, valid_to: Ints, capacity: int, ended: int
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Add intervals: (input row, from, to) of each gap that was filled, and the rows that reach further than all
+        before. Intervals that ended by ``ended`` may be dropped on the way."""
+        if capacity > len(self.heads):
+            grown = np.full(capacity, -1)
+            grown[: len(self.heads)] = self.heads
+            reach = np.full(capacity, BEGINNING)
+            reach[: len(self.reach)] = self.reach
+            self.heads, self.reach = grown, reach
+        if len(slots) > self._free_count:
+            old = len(self._nodes)
+            size = 1 << (2 * (len(self) + len(slots))).bit_length()
+            self._nodes = extended(self._nodes, size)
+            free = self._free[: self._free_count]
+            self._free = np.concatenate([free, np.arange(old, size), np.empty(old - len(free), np.int64)])
+            self._free_count += size - old
+        room = 2 * len(slots) + len(self)
+        out = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64))
+        furthest = np.zeros(len(slots), np.bool_)
+        found, self._free_count = _cover(
+            slots, valid_from, valid_to, ended, self.heads, self.reach, self._nodes, self._free, self._free_count,
+            *out, furthest,
+        )  # fmt: skip
+        return out[0][:found], out[1][:found], out[2][:found], np.flatnonzero(furthest)
+
+    def forget(self, slots: Ints) -> None:
+        """Drop the lists of these slots."""
+        self._free_count = _forget(slots, self.heads, self._nodes, self._free, self._free_count)
+        self.reach[slots] = BEGINNING
+
+
+class DistinctOperator(Operator):
+    """Duplicate elimination over interval streams."""
+
+    def __init__(self, name: str, child: Operator) -> None:
+        super().__init__(name, Layout(child.layout.fields), (child,))
+        self._keys = KeyTable([field.type for field in child.layout.fields])
+        self._ribbons = _Ribbons()
+        self._ends = TimeQueue(1)
+        self._ended = BEGINNING
+
+    @property
+    def state_rows(self) -> int:
+        return len(self._ribbons)
+
+    @property
+    def state_bytes(self) -> int:
+        return self._keys.bytes + self._ribbons.bytes + self._ends.bytes
+
+    def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in inputs[0]:
+            self.counters.rows_in += len(batch)
+            self.counters.probes += len(batch)
+            columns = batch.columns()
+            slots = self._keys.hold(columns, len(batch))
+            rows, begins, ends, furthest = self._ribbons.cover(
+                slots, batch.valid_from, batch.valid_to, self._keys.capacity, self._ended
+            )
+            self._keep_until_end(slots, batch.valid_to, furthest)
+            self.counters.rows_out += len(rows)
+            if len(rows):
+                taken = batch.taken(rows)
+                yield Batch.of_arrays(self.layout, begins, ends, taken.columns())
+
+    def _keep_until_end(self, slots: Ints, valid_to: Ints, furthest: Ints) -> None:
+        """A key is held by the rows that reached furthest when they came; all others let it go at once."""
+        passing = np.ones(len(slots), np.bool_)
+        passing[furthest] = False
+        self._keys.let_go(slots[passing])
+        finite = furthest[valid_to[furthest] < NEVER]
+        self._ends.push(valid_to[finite], slots[finite].reshape(-1, 1))
+
+    def expire(self, retention: int) -> None:
+        self._ended = self.inputs[0].frontier
+        _, slots = self._ends.pop_until(self._ended)
+        self._ribbons.forget(self._keys.let_go(slots[:, 0]))
+
+
+@compiled
+def _cover(  # type: ignore[no-untyped-def]
+    slots, valid_from, valid_to, ended, heads, reach, nodes, free, free_count, out_row, out_from, out_to, furthest
+):
+    """Nodes are (from, to, next). Each input row takes at most one node from the free list."""
+    found = 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        begin = valid_from[i]
+        end = valid_to[i]
+        if end > reach[slot]:
+            reach[slot] = end
+            furthest[i] = True
+        before = -1
+        node = heads[slot]
+        while node >= 0 and nodes[node, 1] < begin:
+            following = nodes[node, 2]
+            if nodes[node, 1] <= ended:
+                if before < 0:
+                    heads[slot] = following
+                else:
+                    nodes[before, 2] = following
+                free[free_count] = node
+                free_count += 1
+            else:
+                before = node
+            node = following
+        told = begin
+        joined_from = begin
+        joined_to = end
+        while node >= 0 and nodes[node, 0] <= end:
+            if nodes[node, 0] > told:
+                out_row[found] = i
+                out_from[found] = told
+                out_to[found] = nodes[node, 0]
+                found += 1
+            told = max(told, nodes[node, 1])
+            joined_from = min(joined_from, nodes[node, 0])
+            joined_to = max(joined_to, nodes[node, 1])
+            free[free_count] = node
+            free_count += 1
+            node = nodes[node, 2]
+        if told < end:
+            out_row[found] = i
+            out_from[found] = told
+            out_to[found] = end
+            found += 1
+        free_count -= 1
+        new = free[free_count]
+        nodes[new, 0] = joined_from
+        nodes[new, 1] = joined_to
+        nodes[new, 2] = node
+        if before < 0:
+            heads[slot] = new
+        else:
+            nodes[before, 2] = new
+    return found, free_count
+
+
+@compiled
+def _forget(slots, heads, nodes, free, free_count):  # type: ignore[no-untyped-def]
+    for slot in slots:
+        node = heads[slot]
+        while node >= 0:
+            free[free_count] = node
+            free_count += 1
+            node = nodes[node, 2]
+        heads[slot] = -1
+    return free_count

@@ -1,0 +1,1 @@
+"""What each scalar function and cast computes, one file per kind of value."""

@@ -1,0 +1,157 @@
+"""What enters: pushed tables are checked against their stream's declaration before anything else happens.
+
+A table that does not fit raises a :class:`DataError` and changes nothing. Rows without an event time and late rows are
+sorted out here, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from midstream.algebra.stream import Stream
+from midstream.algebra.types import dense_type, type_name
+from midstream.engine.box import Rows
+from midstream.engine.kernels import Flags, Ints
+from midstream.engine.operator import BEGINNING
+from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
+
+__all__ = ["Intake"]
+
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+@dataclass
+class StreamCounters:
+    """What happened to a stream's rows."""
+
+    rows: int = 0
+    late: int = 0
+    without_event_time: int = 0
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A pushed table, checked: all rows with their event times, and which rows have one."""
+
+    stream: Stream
+    rows: Rows
+    timed: Flags
+
+
+class Intake:
+    """Checks, times and counts the rows of a query's streams, and derives the watermark from them."""
+
+    def __init__(self, streams: Mapping[str, Stream]) -> None:
+        self.streams = dict(streams)
+        self.watermark = BEGINNING
+        self.counters = {name: StreamCounters() for name in streams}
+        self._latest = dict.fromkeys(streams, BEGINNING)
+
+    def check(self, tables: Mapping[str, object]) -> list[_Read]:
+        """The tables as rows with event times; raises, and changes nothing, if one does not fit its stream."""
+        if not isinstance(tables, Mapping):
+            raise PushedTypeMismatch(
+                f"push takes a mapping from stream names to tables, not a {type(tables).__name__}",
+                hint='Write push({"orders": table}).',
+            )
+        return [_read(self._stream(name), table) for name, table in tables.items()]
+
+    def accept(self, reads: list[_Read]) -> dict[str, Rows]:
+        """The rows that are in time. Late means: older than the watermark in force before this push."""
+        accepted = {}
+        for read in reads:
+            name = read.stream.name
+            counters = self.counters[name]
+            times = read.rows.times
+            in_time = read.timed & (times >= self.watermark)
+            counters.rows += len(times)
+            counters.without_event_time += int(np.count_nonzero(~read.timed))
+            counters.late += int(np.count_nonzero(read.timed & ~in_time))
+            if read.timed.any():
+                self._latest[name] = max(self._latest[name], int(times[read.timed].max()))
+            accepted[name] = read.rows if in_time.all() else _filtered(read.rows, in_time)
+        return accepted
+
+    def advance(self, at_least: int | None) -> int:
+        """Move the watermark: to what the rows say, or to what the caller says if that is later."""
+        said = min(
+            BEGINNING if latest == BEGINNING else max(BEGINNING, latest - self.streams[name].lateness_ticks)
+            for name, latest in self._latest.items()
+        )
+        self.watermark = max(self.watermark, said, BEGINNING if at_least is None else at_least)
+        return self.watermark
+
+    def _stream(self, name: str) -> Stream:
+        if name not in self.streams:
+            raise UnknownStreamPushed(
+                f'stream "{name}" is not one of the query\'s streams',
+                detail=f"The query reads {quoted(self.streams)}.",
+                hint=did_you_mean(str(name), self.streams),
+            )
+        return self.streams[name]
+
+
+def _filtered(rows: Rows, keep: Flags) -> Rows:
+    mask = pa.array(keep)
+    return Rows(rows.times[keep], {name: column.filter(mask) for name, column in rows.columns.items()})
+
+
+def _read(stream: Stream, table: object) -> _Read:
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise PushedTypeMismatch(
+            f'rows of stream "{stream.name}" came as a {type(table).__name__}',
+            hint="Push a pyarrow Table or RecordBatch.",
+        )
+    columns = {field.name: _column(stream, field, table) for field in stream.schema}
+    times, timed = _ticks(columns[stream.event_time])
+    return _Read(stream, Rows(times, columns), timed)
+
+
+def _column(stream: Stream, field: pa.Field, table: pa.Table) -> pa.Array:
+    found = table.schema.get_all_field_indices(field.name)
+    if len(found) != 1:
+        raise MissingColumn(
+            f'column "{field.name}" of stream "{stream.name}" is '
+            + ("missing from the pushed rows" if not found else "there more than once in the pushed rows"),
+            detail=f"The pushed rows have the columns {quoted(table.schema.names)}.",
+            hint=None if found else did_you_mean(field.name, table.schema.names),
+        )
+    column = table.column(found[0])
+    declared, given = dense_type(field.type), dense_type(column.type)
+    if given != declared and not pat.is_null(given):
+        raise PushedTypeMismatch(
+            f'column "{field.name}" of stream "{stream.name}" is of type {type_name(column.type)}',
+            detail=f"The stream declares it as {type_name(field.type)}.",
+            hint="Cast the column, or change the declaration.",
+        )
+    if column.type != declared:
+        column = column.cast(declared)
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _ticks(column: pa.Array) -> tuple[Ints, Flags]:
+    """Event times in ticks, and which rows have one: NULL, and times outside int64 ticks, have none."""
+    timed = np.asarray(column.is_valid())
+    if pat.is_timestamp(column.type):
+        values = np.asarray(column.cast(pa.int64()).fill_null(0))
+        if column.type.unit == "ns":
+            return values // 1000, timed
+        factor = _MICROSECONDS[column.type.unit]
+        limit = 2**62 // factor
+        timed = timed & (np.abs(values) <= limit)
+        return np.where(timed, values, 0) * factor, timed
+    if pat.is_uint64(column.type):
+        values = np.asarray(column.fill_null(0))
+        timed = timed & (values < 2**62)
+        return np.where(timed, values, 0).astype(np.int64), timed
+    values = np.asarray(column.fill_null(0)).astype(np.int64)
+    # The outermost values stand for the beginning and the end of time.
+    return values, timed & (np.abs(values) <= 2**62)

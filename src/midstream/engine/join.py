@@ -1,0 +1,282 @@
+"""Join: pairs of tuples that satisfy the predicates and are valid at the same time.
+
+Output from input: for each left and right tuple with intersecting validities for which every predicate is true, the
+combined tuple, valid on the intersection. Intuitively, every new tuple is compared with what the other side remembers,
+then remembered itself (the symmetric join; purge-join-insert of Zhu et al. 2004, section 2.2).
+
+                ┌───────────────┐
+     new left ──┤ probe right   ├──▶ pairs          1. probe the right state with the new left tuples
+                │ insert left   │                   2. insert them into the left state
+    new right ──┤ probe left    ├──▶ pairs          3. probe the left state with the new right tuples
+                │ insert right  │                   4. insert them into the right state
+                └───────────────┘
+
+State: both inputs' tuples as row numbers, indexed by the code of the equality key (hash), by the order code of a range
+key (sorted runs), or not at all. A left tuple is dropped when its validity ends before the right input's frontier, and
+the other way round. Codes that are hashes, and all other predicates, are checked on the candidate pairs, a chunk at a
+time.
+
+The topmost join of a plan cuts each push into slices of event time when it produces too much (policy: more than
+``chunk_rows`` results at once; the harm prevented: a join explosion fills the memory). Cutting is allowed because how
+input is cut into batches never matters. A slice that turns out too large is taken back and halved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from midstream.algebra.expressions import Cast, Column, Expression, conjunction
+from midstream.algebra.identity import equality_sides
+from midstream.algebra.windows import NEVER
+from midstream.engine.band import Band, find_band
+from midstream.engine.batch import Batch, Layout, concatenate
+from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
+from midstream.engine.evaluate import evaluate, truth
+from midstream.engine.join_state import HashState, Matches
+from midstream.engine.kernels import Flags, Ints, sort_order
+from midstream.engine.operator import BEGINNING, Operator
+from midstream.engine.range_state import RangeState
+
+__all__ = ["JoinOperator"]
+
+
+class _Side:
+    """One input of the join: its state and how its keys are computed."""
+
+    def __init__(self, layout: Layout, keys: Sequence[Expression], band: Band | None) -> None:
+        self.layout = layout
+        self.keys = keys
+        self.band = band
+        self.kept_from = BEGINNING
+        self.state: HashState | RangeState
+        self.state = HashState(len(layout.stores)) if band is None else RangeState(len(layout.stores))
+        for key in keys:
+            if isinstance(key, Column) and not is_exact(key.type):
+                store, column = layout.places[layout.position(key)]
+                layout.stores[store].keep_codes(column)
+
+    def keyed(self, batch: Batch) -> tuple[Batch, Ints]:
+        """The tuples whose key is not NULL (others match nothing), and their codes."""
+        if self.band is not None:
+            coded = order_codes(_value(self.band.left_key, batch))
+            assert coded is not None
+            return _without_nulls(batch, *coded)
+        parts, flags = [], None
+        for key in self.keys:
+            codes, valid = self._codes(key, batch)
+            parts.append(codes)
+            if valid is not None:
+                flags = valid if flags is None else flags & valid
+        if not parts:
+            return batch, np.zeros(len(batch), np.int64)
+        return _without_nulls(batch, combine_codes(parts), flags)
+
+    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
+        if isinstance(key, Column):
+            position = self.layout.position(key)
+            if position not in batch.at_hand:
+                store, column = self.layout.places[position]
+                return self.layout.stores[store].gather_codes(column, batch.references, store)
+        return encode(_value(key, batch))
+
+
+def _value(expression: Expression, batch: Batch):  # type: ignore[no-untyped-def]
+    return evaluate(expression, batch.column, len(batch))
+
+
+def _without_nulls(batch: Batch, codes: Ints, valid: Flags | None) -> tuple[Batch, Ints]:
+    if valid is None or valid.all():
+        return batch, codes
+    return batch.filtered(valid), codes[valid]
+
+
+class JoinOperator(Operator):
+    """A binary join over inputs whose tuples are references."""
+
+    def __init__(
+        self, name: str, left: Operator, right: Operator, predicates: Sequence[Expression], chunk_rows: int
+    ) -> None:
+        super().__init__(name, left.layout.beside(right.layout), (left, right))
+        assert left.layout.is_stored and right.layout.is_stored
+        self.chunk_rows = chunk_rows
+        self.is_topmost = False
+        self._results_per_row = 0.0
+        left_keys, right_keys, residual = self._keys(predicates)
+        band = None if left_keys else find_band(residual, *self._relations())
+        self._left = _Side(left.layout, left_keys, band)
+        self._right = _Side(right.layout, right_keys, None if band is None else band.mirrored())
+        self._check = conjunction(residual) if residual else None
+
+    def _relations(self) -> tuple[frozenset[str], frozenset[str]]:
+        left, right = (frozenset(f.relation for f in child.layout.fields) for child in self.inputs)
+        return left, right
+
+    def _keys(self, predicates: Sequence[Expression]) -> tuple[list[Expression], list[Expression], list[Expression]]:
+        """Left keys, right keys, and the predicates that must be evaluated on candidate pairs."""
+        left, right = self._relations()
+        left_keys: list[Expression] = []
+        right_keys: list[Expression] = []
+        equalities: list[Expression] = []
+        residual: list[Expression] = []
+        for predicate in predicates:
+            sides = equality_sides(predicate)
+            if sides is not None and sides[0].relations <= right and sides[1].relations <= left:
+                sides = (sides[1], sides[0])
+            if sides is None or not (sides[0].relations <= left and sides[1].relations <= right):
+                residual.append(predicate)
+                continue
+            left_keys.append(_plain(sides[0]))
+            right_keys.append(_plain(sides[1]))
+            equalities.append(predicate)
+        if len(equalities) > 1 or any(not is_exact(key.type) for key in left_keys):
+            residual = [*equalities, *residual]
+        return left_keys, right_keys, residual
+
+    @property
+    def emits_in_order(self) -> bool:
+        return self.is_topmost
+
+    @property
+    def state_rows(self) -> int:
+        return len(self._left.state) + len(self._right.state)
+
+    @property
+    def state_bytes(self) -> int:
+        return self._left.state.bytes + self._right.state.bytes
+
+    def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        left, right = (
+            concatenate(child.layout, list(batches)) for child, batches in zip(self.inputs, inputs, strict=True)
+        )
+        self.counters.rows_in += len(left) + len(right)
+        for batch in self._slices(left, right) if self.is_topmost else self._pairs(left, right):
+            if len(batch):
+                self.counters.rows_out += len(batch)
+                yield batch
+
+    def expire(self, retention: int) -> None:
+        left, right = self.inputs
+        self._left.kept_from = right.frontier
+        self._right.kept_from = left.frontier
+        self._left.state.expire(right.frontier)
+        self._right.state.expire(left.frontier)
+
+    def _pairs(self, left: Batch, right: Batch) -> Iterator[Batch]:
+        """All results that the new tuples cause, while they become part of the states."""
+        left, left_codes = self._left.keyed(left)
+        yield from self._probe(self._left, self._right, left, left_codes, stored_first=False)
+        self._insert(self._left, left, left_codes)
+        right, right_codes = self._right.keyed(right)
+        yield from self._probe(self._right, self._left, right, right_codes, stored_first=True)
+        self._insert(self._right, right, right_codes)
+
+    def _insert(self, side: _Side, batch: Batch, codes: Ints) -> None:
+        # The other input's frontier has moved already, but tuples of this push may begin before it.
+        side.state.insert(codes, batch.valid_from, batch.valid_to, batch.references, side.kept_from)
+
+    def _probe(
+        self, probing: _Side, stored: _Side, batch: Batch, codes: Ints, stored_first: bool
+    ) -> Iterator[Batch]:
+        if len(batch) == 0 or len(stored.state) == 0:
+            return
+        self.counters.probes += len(batch)
+        before = stored.state.compared
+        validity = (batch.valid_from, batch.valid_to, batch.references, stored_first, self.chunk_rows)
+        matches: Iterator[Matches]
+        if isinstance(stored.state, HashState):
+            matches = stored.state.probe(codes, *validity)
+        else:
+            assert probing.band is not None
+            lows, highs, _ = probing.band.ranges(_value(probing.band.left_key, batch))
+            matches = stored.state.probe(lows, highs, *validity)
+        for references, valid_from, valid_to in matches:
+            yield self._checked(Batch(self.layout, valid_from, valid_to, references))
+        self.counters.compared += stored.state.compared - before
+
+    def _checked(self, batch: Batch) -> Batch:
+        if self._check is None:
+            return batch
+        return batch.filtered(truth(self._check, batch.column, len(batch)))
+
+    def _slices(self, left: Batch, right: Batch) -> Iterator[Batch]:
+        """The results in the order of ``valid_from``, about ``chunk_rows`` at a time."""
+        rows = len(left) + len(right)
+        produced = 0
+        held: list[Batch] = []
+        pending = [(_in_order(left), _in_order(right))]
+        expected = int(1.2 * self._results_per_row * rows)
+        while expected > self.chunk_rows:
+            pending = [half for whole in pending for half in _halves(*whole)]
+            expected //= 2
+        pending.reverse()
+        while pending:
+            left, right = pending.pop()
+            results = self._attempt(left, right)
+            if results is None:
+                pending += reversed(_halves(left, right))
+                continue
+            produced += sum(len(batch) for batch in results)
+            together = _in_order(concatenate(self.layout, [*held, *results]))
+            boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
+            ready = int(np.searchsorted(together.valid_from, boundary, "right"))
+            held = [together.sliced(ready, len(together))] if ready < len(together) else []
+            yield together.sliced(0, ready)
+        if rows:
+            self._results_per_row = produced / rows
+
+    def _attempt(self, left: Batch, right: Batch) -> list[Batch] | None:
+        """The results of a slice; None, with the states as before, if they are too many and it can be halved."""
+        limit = self.chunk_rows if len(left) + len(right) > 1 else NEVER
+        found = 0
+        results = []
+        left, left_codes = self._left.keyed(left)
+        for batch in self._probe(self._left, self._right, left, left_codes, stored_first=False):
+            found += len(batch)
+            results.append(batch)
+            if found > limit:
+                return None
+        self._insert(self._left, left, left_codes)
+        right, right_codes = self._right.keyed(right)
+        for batch in self._probe(self._right, self._left, right, right_codes, stored_first=True):
+            found += len(batch)
+            results.append(batch)
+            if found > limit:
+                self._left.state.truncate_last(len(left))
+                return None
+        self._insert(self._right, right, right_codes)
+        return results
+
+
+def _plain(key: Expression) -> Expression:
+    return key.argument if isinstance(key, Cast) and key.argument.type == key.type else key
+
+
+def _in_order(batch: Batch) -> Batch:
+    order = sort_order(batch.valid_from)
+    return batch if order is None else batch.taken(order)
+
+
+def _first(left: Batch, right: Batch) -> int:
+    return min(int(batch.valid_from[0]) for batch in (left, right) if len(batch))
+
+
+def _halves(left: Batch, right: Batch) -> list[tuple[Batch, Batch]]:
+    """Both inputs (each in order) cut at the middle of their event times, or of their rows where all are equal."""
+    if len(left) + len(right) < 2:
+        return [(left, right)]
+    times = np.sort(np.concatenate([left.valid_from, right.valid_from]))
+    middle = times[len(times) // 2]
+    if times[0] == middle:
+        middle += times[-1] > middle
+    if times[0] < middle:
+        cuts = [int(np.searchsorted(batch.valid_from, middle)) for batch in (left, right)]
+    elif len(left) > 1 or len(right) > 1:
+        cuts = [len(left) // 2, len(right) // 2]
+    else:
+        cuts = [len(left), 0]
+    return [
+        (left.sliced(0, cuts[0]), right.sliced(0, cuts[1])),
+        (left.sliced(cuts[0], len(left)), right.sliced(cuts[1], len(right))),
+    ]

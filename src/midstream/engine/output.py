@@ -1,0 +1,31 @@
+"""Results as Arrow: the select list, then ``valid_from`` and ``valid_to``. Here payload is touched, once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.windows import NEVER
+from midstream.engine.arrays import wrap_values
+from midstream.engine.batch import Batch
+
+__all__ = ["output_schema", "to_record_batch"]
+
+
+def output_schema(plan: Plan) -> pa.Schema:
+    """The schema of a plan's results."""
+    time_type = plan.time_domain.type
+    fields = [pa.field(field.name, field.type) for field in plan.schema]
+    return pa.schema(
+        [*fields, pa.field("valid_from", time_type, nullable=False), pa.field("valid_to", time_type)]
+    )
+
+
+def to_record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
+    """The tuples' values and validities; a validity that never ends has a NULL ``valid_to``."""
+    time_type = schema.field("valid_from").type
+    ends = batch.valid_to != NEVER
+    columns = batch.columns()
+    columns.append(wrap_values(batch.valid_from, None, time_type))
+    columns.append(wrap_values(batch.valid_to, None if ends.all() else ends, time_type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

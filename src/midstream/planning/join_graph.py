@@ -1,0 +1,404 @@
+"""The join graph of a block of joins: what is joined on what, apart from any order.
+
+A block is a maximal tree of joins and the selections among them. Its graph has
+
+- **leaves**: the inputs of the joins, each with the conditions that read it alone;
+- **equality classes**: expressions that the equalities make equal. ``a.k = b.k AND b.k = c.k`` is the class
+  ``{a.k, b.k, c.k}``, so a and c can be joined directly. Members are whole expressions, casts included: comparing an
+  integer with a float puts ``CAST(a.i AS double)`` into the class, not ``a.i``, because comparison across types is not
+  transitive;
+- **residual conditions**: everything else that reads several leaves (``a.x < b.y``, an OR across them).
+
+:meth:`JoinGraph.build` turns the graph and an order into a plan. Each condition goes to the lowest join that has all
+its relations. Of each class, the following holds at every node: *all members that the node can compute are equal
+there*. A join therefore needs one equality per class to connect the members of its two sides, and one more for each
+member that only both sides together can compute::
+
+    class {a.k, b.k, c.k, a.x + b.y}          ⋈  a.k = c.k
+                                             ╱ ╲
+          a.k = b.k AND a.k = a.x + b.y     ⋈   c
+                                           ╱ ╲
+                                          a   b
+
+Two members on one leaf (``a.x = b.k AND a.y = b.k``) are made equal by a selection on that leaf at once. What a set of
+leaves joins to thus depends on the set only, not on the order: states of different plans can be matched.
+
+Sets of leaves are bit masks (bit i is leaf i), so that questions about 100 leaves are a few machine words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from midstream.algebra.expressions import Call, Column, Expression, Literal, conjunction, conjuncts
+from midstream.algebra.plan import Join, Plan, Select
+from midstream.errors import BadJoinOrder, quoted
+from midstream.planning.join_order import JoinOrder
+
+__all__ = ["Condition", "JoinGraph", "bits", "is_join_block", "select"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An expression and the leaves it reads: a residual condition, or a member of an equality class."""
+
+    expression: Expression
+    mask: int
+
+    @property
+    def is_of_one_leaf(self) -> bool:
+        return self.mask & (self.mask - 1) == 0
+
+
+@dataclass(frozen=True)
+class JoinGraph:
+    """See the module. ``order`` is that of the plan the graph was taken from; names are the leaves' aliases."""
+
+    names: tuple[str, ...]
+    bases: tuple[Plan, ...]
+    selections: tuple[tuple[Expression, ...], ...]
+    classes: tuple[tuple[Condition, ...], ...]
+    residuals: tuple[Condition, ...]
+    order: JoinOrder
+
+    @staticmethod
+    def of(plan: Plan, conditions: Iterable[Expression] = ()) -> JoinGraph:
+        """The graph of the block on top of the plan, further conditions included; one leaf if there is no join."""
+        return _extract(plan, conditions)
+
+    @cached_property
+    def leaves(self) -> tuple[Plan, ...]:
+        """The inputs of the joins, under their own selections."""
+        return tuple(select(base, parts) for base, parts in zip(self.bases, self.selections, strict=True))
+
+    def with_leaves(self, leaves: Sequence[Plan]) -> JoinGraph:
+        """The graph over other plans of the leaves, which already include the leaves' selections."""
+        return replace(self, bases=tuple(leaves), selections=((),) * len(leaves))
+
+    @cached_property
+    def everything(self) -> int:
+        """The set of all leaves."""
+        return (1 << len(self.names)) - 1
+
+    def mask_of(self, order: JoinOrder) -> int:
+        """The leaves of an order, as a set."""
+        return sum(1 << self._positions[alias] for alias in order.aliases)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    # Conditions
+
+    def predicates(self, left: int, right: int) -> list[Expression]:
+        """The conditions of a join of two disjoint sets of leaves."""
+        found: list[Expression] = []
+        for members in self.classes:
+            found += _connections(members, left, right)
+        both = left | right
+        for residual in self.residuals:
+            mask = residual.mask
+            if mask & left and mask & right and not mask & ~both:
+                found.append(residual.expression)
+        return found
+
+    def build(self, order: JoinOrder, replaced: Mapping[int, Plan] | None = None) -> Plan:
+        """The plan that joins the leaves in this order. ``replaced`` gives other plans for some sets of leaves."""
+        if sorted(order.aliases) != sorted(self.names):
+            raise BadJoinOrder(
+                f'join order "{order}" does not name each alias once', detail=f"The query joins {quoted(self.names)}."
+            )
+        given = replaced or {}
+        done: list[tuple[int, Plan]] = []
+        pending: list[tuple[JoinOrder, bool]] = [(order, False)]
+        while pending:
+            node, ready = pending.pop()
+            if ready:
+                (left, left_plan), (right, right_plan) = done[-2:]
+                both = left | right
+                predicates = tuple(self.predicates(left, right))
+                done[-2:] = [(both, given.get(both) or Join(left_plan, right_plan, predicates))]
+            elif node.sides is None:
+                assert node.alias is not None
+                position = self._positions[node.alias]
+                done.append((1 << position, given.get(1 << position) or self.leaves[position]))
+            else:
+                pending += [(node, True), (node.sides[1], False), (node.sides[0], False)]
+        ((_, plan),) = done
+        return plan
+
+    # Connectivity
+
+    @cached_property
+    def neighbours(self) -> tuple[int, ...]:
+        """For each leaf, the leaves it shares a condition of just the two with."""
+        result = [0] * len(self.names)
+        for members in self.classes:
+            single = 0
+            for member in members:
+                single |= member.mask if member.is_of_one_leaf else 0
+            for position in bits(single):
+                result[position] |= single
+        for residual in self.residuals:
+            if residual.mask.bit_count() == 2:
+                for position in bits(residual.mask):
+                    result[position] |= residual.mask
+        return tuple(mask & ~(1 << position) for position, mask in enumerate(result))
+
+    @cached_property
+    def _wide_classes(self) -> list[tuple[Condition, ...]]:
+        return [members for members in self.classes if not all(member.is_of_one_leaf for member in members)]
+
+    @cached_property
+    def _wide_residuals(self) -> list[int]:
+        return [residual.mask for residual in self.residuals if residual.mask.bit_count() > 2]
+
+    def neighbourhood(self, leaves: int) -> int:
+        """The leaves outside that share a condition of two leaves with one inside."""
+        result = 0
+        for position in bits(leaves):
+            result |= self.neighbours[position]
+        return result & ~leaves
+
+    def are_linked(self, left: int, right: int) -> bool:
+        """Whether a join of the two sets has a condition, so that it is no cross product."""
+        if left.bit_count() > right.bit_count():
+            left, right = right, left
+        if any(self.neighbours[position] & right for position in bits(left)):
+            return True
+        both = left | right
+        return any(mask & left and mask & right and not mask & ~both for mask in self._wide_residuals) or any(
+            _connections(members, left, right) for members in self._wide_classes
+        )
+
+    def are_linked_by_equality(self, left: int, right: int) -> bool:
+        """Whether a join of the two sets has an equality between them, so that it can look up its partners."""
+        return any(
+            any(member.mask & ~left == 0 for member in members) and any(member.mask & ~right == 0 for member in members)
+            for members in self.classes
+        )
+
+    def components(self, leaves: int) -> list[int]:
+        """The largest parts of a set that can be joined without a cross product, lowest leaf first.
+
+        Growing the parts greedily finds them: whatever links two sets also links the larger sets around them.
+        """
+        parts: list[int] = []
+        rest = leaves
+        while rest:
+            part, fringe = 0, rest & -rest
+            while fringe:
+                part |= fringe
+                fringe = self.neighbourhood(fringe) & leaves & ~part
+            parts.append(part)
+            rest &= ~part
+        if self._wide_residuals or self._wide_classes:
+            self._merge_linked(parts)
+        return sorted(parts, key=lambda part: part & -part)
+
+    def _merge_linked(self, parts: list[int]) -> None:
+        merged = True
+        while merged and len(parts) > 1:
+            merged = False
+            for i, left in enumerate(parts):
+                partner = next((j for j in range(i + 1, len(parts)) if self.are_linked(left, parts[j])), None)
+                if partner is not None:
+                    parts[i] = left | parts.pop(partner)
+                    merged = True
+                    break
+
+    def is_connected(self, leaves: int) -> bool:
+        """Whether the set can be joined without a cross product."""
+        return len(self.components(leaves)) == 1
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The positions of the bits that are set, lowest first.
+
+    >>> list(bits(0b1010))
+    [1, 3]
+    """
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def select(plan: Plan, conditions: Sequence[Expression]) -> Plan:
+    """The plan's rows for which all conditions hold."""
+    return Select(plan, conjunction(conditions)) if conditions else plan
+
+
+def is_join_block(plan: Plan) -> bool:
+    """Whether the plan is a join, perhaps under selections."""
+    while isinstance(plan, Select):
+        plan = plan.input
+    return isinstance(plan, Join)
+
+
+def _connections(members: Sequence[Condition], left: int, right: int) -> list[Expression]:
+    """The equalities that make all members of a class equal which a join of both sets can compute."""
+    both = left | right
+    on_left: Condition | None = None
+    on_right: Condition | None = None
+    across: list[Condition] = []
+    for member in members:
+        if not member.mask & ~left:
+            on_left = on_left or member
+        elif not member.mask & ~right:
+            on_right = on_right or member
+        elif not member.mask & ~both:
+            across.append(member)
+    found = [_equality(on_left, on_right, members)] if on_left and on_right else []
+    if across:
+        # The first in the class's order, not the left one: the sides of a join must not change its conditions.
+        ends = [end for end in (on_left, on_right) if end is not None]
+        anchor, *others = [*sorted(ends, key=members.index)[:1], *across]
+        found += [_equality(anchor, other, members) for other in others]
+    return found
+
+
+def _equality(one: Condition, other: Condition, members: Sequence[Condition]) -> Expression:
+    """The equality with its sides in the class's order: the same text whichever side of a join each is on."""
+    first, second = sorted((one, other), key=members.index)
+    return Call("=", (first.expression, second.expression), pa.bool_())
+
+
+# Extraction
+
+
+def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
+    bases: list[Plan] = []
+    # Each condition with the leaf it was found on, or None: that is where one without columns stays.
+    conditions: list[tuple[Expression, int | None]] = [(part, None) for c in extra for part in conjuncts(c)]
+    orders: list[JoinOrder | None] = []
+    pending: list[Plan | None] = [plan]
+    shape: list[int] = []
+    while pending:
+        node = pending.pop()
+        if node is None:
+            shape.append(-1)
+        elif isinstance(node, Join):
+            conditions += [(predicate, None) for predicate in node.predicates]
+            pending += [None, node.right, node.left]
+        elif isinstance(node, Select) and is_join_block(node):
+            conditions += [(part, None) for part in conjuncts(node.predicate)]
+            pending.append(node.input)
+        else:
+            chain: list[Expression] = []
+            while isinstance(node, Select):
+                chain = [*chain, *conjuncts(node.predicate)]
+                node = node.input
+            conditions += [(part, len(bases)) for part in chain]
+            shape.append(len(bases))
+            bases.append(node)
+    names = tuple(_name(base) for base in bases)
+    for step in shape:
+        if step >= 0:
+            orders.append(JoinOrder.leaf(names[step]))
+        else:
+            right, left = orders.pop(), orders.pop()
+            assert left is not None and right is not None
+            orders.append(JoinOrder.join(left, right))
+    (order,) = orders
+    assert order is not None
+    leaf_of = {field.relation: position for position, base in enumerate(bases) for field in base.schema}
+    classes, selections, residuals = _sort_conditions(conditions, leaf_of, len(bases))
+    return JoinGraph(names, tuple(bases), selections, classes, residuals, order)
+
+
+def _name(leaf: Plan) -> str:
+    """The leaf's alias; all of them where a rewrite has made one leaf of several."""
+    return "+".join(dict.fromkeys(field.relation for field in leaf.schema))
+
+
+def _sort_conditions(
+    conditions: Iterable[tuple[Expression, int | None]], leaf_of: Mapping[str, int], count: int
+) -> tuple[tuple[tuple[Condition, ...], ...], tuple[tuple[Expression, ...], ...], tuple[Condition, ...]]:
+    """Equality classes, each leaf's selections, and the residual conditions."""
+    selections: list[dict[Expression, None]] = [{} for _ in range(count)]
+    residuals: dict[Expression, int] = {}
+    equalities: list[tuple[Expression, Expression]] = []
+    masks: dict[Expression, int] = {}
+    for condition, home in conditions:
+        if isinstance(condition, Literal) and condition.value is True:
+            continue
+        sides = _class_sides(condition)
+        if sides is not None:
+            equalities.append(sides)
+            for side in sides:
+                masks[side] = _mask(side, leaf_of)
+            continue
+        mask = _mask(condition, leaf_of)
+        if mask & (mask - 1):
+            residuals[condition] = mask
+        else:
+            # A condition without columns holds for all rows or none: one leaf is enough to carry it.
+            selections[mask.bit_length() - 1 if mask else home or 0][condition] = None
+    classes: list[tuple[Condition, ...]] = []
+    for expressions in _merged(equalities):
+        members = [Condition(expression, masks[expression]) for expression in expressions]
+        members.sort(key=_preference)
+        kept: dict[int, Condition] = {}
+        spanning: list[Condition] = []
+        for member in members:
+            if not member.is_of_one_leaf:
+                spanning.append(member)
+            elif member.mask in kept:
+                equality = _equality(kept[member.mask], member, members)
+                selections[member.mask.bit_length() - 1][equality] = None
+            else:
+                kept[member.mask] = member
+        if len(kept) + len(spanning) > 1:
+            classes.append((*kept.values(), *spanning))
+    return (
+        tuple(sorted(classes, key=lambda members: [_preference(member) for member in members])),
+        tuple(tuple(parts) for parts in selections),
+        tuple(Condition(expression, mask) for expression, mask in residuals.items()),
+    )
+
+
+def _mask(expression: Expression, leaf_of: Mapping[str, int]) -> int:
+    mask = 0
+    for relation in expression.relations:
+        mask |= 1 << leaf_of[relation]
+    return mask
+
+
+def _preference(member: Condition) -> tuple[int, bool, str]:
+    """Plain columns of single leaves stand for their class first, whatever order the plan came in."""
+    expression = member.expression
+    return member.mask.bit_count(), not isinstance(expression, Column), expression.text
+
+
+def _class_sides(condition: Expression) -> tuple[Expression, Expression] | None:
+    """Both sides of an equality between two expressions of one type, neither a constant."""
+    if not (isinstance(condition, Call) and condition.function == "="):
+        return None
+    left, right = condition.operands
+    if not left.relations or not right.relations or left == right or left.type != right.type:
+        return None
+    return left, right
+
+
+def _merged(equalities: Iterable[tuple[Expression, Expression]]) -> Iterable[list[Expression]]:
+    """The classes that the equalities make, by union of the smaller into the larger."""
+    classes: dict[Expression, list[Expression]] = {}
+    for left, right in equalities:
+        one, other = classes.setdefault(left, [left]), classes.setdefault(right, [right])
+        if one is other:
+            continue
+        if len(one) < len(other):
+            one, other = other, one
+        one += other
+        for expression in other:
+            classes[expression] = one
+    seen: set[int] = set()
+    for members in classes.values():
+        if id(members) not in seen:
+            seen.add(id(members))
+            yield members

@@ -1,0 +1,39 @@
+"""The public test kit: everything needed to prove that a continuous query returns what it should.
+
+The oracle recomputes a query's result with DuckDB, the equivalence checks compare results as snapshots, the
+generators make random queries with random input for Hypothesis, and the scripted source plays written-down
+input, crashes included, into a run. Needs the packages duckdb and hypothesis, which midstream itself does not.
+"""
+
+from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
+from midstream.testing.generators import (
+    CONDITIONS,
+    JOIN_OPERATORS,
+    OPERATORS,
+    WINDOWS,
+    Scenario,
+    scenarios,
+)
+from midstream.testing.oracle import OracleError, SnapshotSeries, join_intervals, snapshots
+from midstream.testing.scripted_source import ABORT, Push, heartbeat, play, script, whole_input
+
+__all__ = [
+    "ABORT",
+    "CONDITIONS",
+    "JOIN_OPERATORS",
+    "OPERATORS",
+    "WINDOWS",
+    "OracleError",
+    "Push",
+    "Scenario",
+    "SnapshotSeries",
+    "assert_same_bag",
+    "assert_snapshot_equivalent",
+    "heartbeat",
+    "join_intervals",
+    "play",
+    "scenarios",
+    "script",
+    "snapshots",
+    "whole_input",
+]

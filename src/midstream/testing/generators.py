@@ -1,0 +1,151 @@
+"""Random scenarios: a query, the streams it reads, and their rows in random batches.
+
+`scenarios()` is a Hypothesis strategy. What it makes is always legal: the text is correct in type, no row is
+late in any batching, and DuckDB can evaluate all of it, so a test only has to run the query and compare:
+
+    @given(scenarios())
+    def test_any_query_agrees_with_the_oracle(scenario):
+        run = ContinuousQuery(scenario.query_text, streams=scenario.streams).run_locally()
+        assert_snapshot_equivalent(play(run, scenario.pushes), scenario.expected())
+
+A scenario prints as the Python code that makes it, ready to be pasted as a regression test.
+
+>>> schema = pa.schema([("ts", pa.int64()), ("k", pa.string())])
+>>> Scenario.from_rows("SELECT k FROM s [NOW]", [Stream("s", schema, "ts")], [{"s": [(1, "a")]}, heartbeat(4)])
+Scenario.from_rows(
+    "SELECT k FROM s [NOW]",
+    [
+        Stream("s", pa.schema([("ts", pa.int64()), ("k", pa.string())]), "ts", 0),
+    ],
+    [
+        {"s": [(1, 'a')]},
+        heartbeat(4),
+    ],
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from midstream.algebra.stream import Stream
+from midstream.testing.generators_data import Draw, clocks, declared_streams, pushes
+from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, Choices, QueryWriter
+from midstream.testing.oracle import SnapshotSeries, join_intervals, snapshots
+from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
+
+__all__ = ["CONDITIONS", "JOIN_OPERATORS", "OPERATORS", "WINDOWS", "Scenario", "heartbeat", "scenarios"]
+
+JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
+"""The operators whose results are an exact bag, see `join_intervals`."""
+
+# Rows per stream by the number of streams joined: the oracle may have to look at every combination.
+_MAX_ROWS = {1: 14, 2: 10, 3: 7, 4: 5, 5: 4}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scenario:
+    """A query over streams, and the pushes that feed it."""
+
+    query_text: str
+    streams: tuple[Stream, ...]
+    pushes: tuple[Push, ...]
+
+    @classmethod
+    def from_rows(cls, query_text: str, streams: Sequence[Stream], steps: Sequence[WrittenStep]) -> Scenario:
+        """A scenario from rows written as tuples, as `script` takes them (without `ABORT`)."""
+        made = script(streams, steps)
+        return cls(query_text, tuple(streams), tuple(step for step in made if isinstance(step, Push)))
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """All rows by stream."""
+        return whole_input(self.streams, self.pushes)
+
+    def expected(self) -> SnapshotSeries:
+        """The result according to the oracle."""
+        return snapshots(self.query_text, self.streams, self.tables)
+
+    def expected_intervals(self) -> pa.Table:
+        """The exact bag of results according to the oracle, for queries within `JOIN_OPERATORS`."""
+        return join_intervals(self.query_text, self.streams, self.tables)
+
+    def __repr__(self) -> str:
+        text = self.query_text if '"' not in self.query_text else self.query_text.replace('"', '\\"')
+        lines = ["Scenario.from_rows(", f'    "{text}",', "    ["]
+        lines += [f"        {_stream_code(stream)}," for stream in self.streams]
+        lines += ["    ],", "    ["]
+        lines += [f"        {_push_code(push)}," for push in self.pushes]
+        return "\n".join([*lines, "    ],", ")"])
+
+
+def scenarios(
+    *,
+    max_streams: int = 6,
+    operators: Collection[str] = OPERATORS,
+    windows: Collection[str] = WINDOWS,
+    conditions: Collection[str] = CONDITIONS,
+    event_time: str | None = None,
+    max_rows: int | None = None,
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios with at most `max_streams` FROM items, within the given operators, windows and conditions.
+
+    `event_time` is "integer", "timestamp" or None for either. `max_rows` bounds the rows of each stream; by
+    default it depends on how many streams the query joins. `operators=JOIN_OPERATORS` gives queries that
+    `join_intervals` can check exactly; `operators=()` leaves selection and projection.
+    """
+    for name, given, known in (
+        ("operators", operators, OPERATORS),
+        ("windows", windows, WINDOWS),
+        ("conditions", conditions, CONDITIONS),
+    ):
+        if unknown := set(given) - known:
+            raise ValueError(f"unknown {name}: {sorted(unknown)}; known are {sorted(known)}")
+    choices = Choices(operators, windows, conditions, max_streams)
+
+    @st.composite
+    def build(draw: Draw) -> Scenario:
+        clock = draw(clocks(event_time))
+        declared = draw(declared_streams(clock, draw(st.integers(1, max_streams))))
+        writer = QueryWriter(draw, clock, declared, choices)
+        text = writer.query()
+        read = [stream for stream in declared if stream.stream.name in writer.used]
+        limit = _MAX_ROWS.get(writer.leaves, 3) if max_rows is None else max_rows
+        return Scenario(text, tuple(stream.stream for stream in read), draw(pushes(clock, read, limit)))
+
+    return build()
+
+
+def _stream_code(stream: Stream) -> str:
+    fields = ", ".join(f'("{column.name}", {_type_code(column.type)})' for column in stream.schema)
+    return f'Stream("{stream.name}", pa.schema([{fields}]), "{stream.event_time}", {stream.lateness!r})'
+
+
+def _type_code(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return f"pa.timestamp({kind.unit!r}" + (f", {kind.tz!r})" if kind.tz else ")")
+    if pa.types.is_decimal(kind):
+        return f"pa.decimal128({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        return f"pa.list_({_type_code(kind.value_type)})"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(index) for index in range(kind.num_fields))
+        return "pa.struct({" + ", ".join(f'"{part.name}": {_type_code(part.type)}' for part in fields) + "})"
+    if pa.types.is_dictionary(kind):
+        return f"pa.dictionary({_type_code(kind.index_type)}, {_type_code(kind.value_type)})"
+    names = {"double": "float64", "float": "float32", "bool": "bool_", "date32[day]": "date32"}
+    return f"pa.{names.get(str(kind), str(kind))}()"
+
+
+def _push_code(push: Push) -> str:
+    if not push.rows and push.watermark is not None:
+        return f"heartbeat({push.watermark})"
+    rows = ", ".join(
+        f'"{name}": {list(zip(*(column.to_pylist() for column in table.columns), strict=True))!r}'
+        for name, table in push.rows.items()
+    )
+    return f"{{{rows}}}" if push.watermark is None else f"({{{rows}}}, {push.watermark})"
