@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 
 from midstream.algebra.aggregates import aggregate_call
@@ -77,4 +79,4 @@ def group(plan: Plan, keys: str, **aggregates: tuple[str, str | None]) -> Plan:
 
 
 def chain_equalities(names: list[str]) -> list[Expression]:
-    return equal(*(f"{left}.k={right}.k" for left, right in zip(names, names[1:], strict=False)))
+    return equal(*(f"{left}.k={right}.k" for left, right in pairwise(names)))

@@ -220,17 +220,17 @@ def _division(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[
 
 
 def _same_number(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
-    taken, data_type = _arithmetic("%", [arguments[0]])
+    taken, data_type = _arithmetic(function, [arguments[0]])
     return taken, data_type
 
 
 def _sign(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
-    taken, _ = _arithmetic("%", [arguments[0]])
+    taken, _ = _arithmetic(function, [arguments[0]])
     return taken, pa.int64()
 
 
 def _rounding(function: str, arguments: Sequence[Expression]) -> tuple[Sequence[Expression], pa.DataType]:
-    taken, data_type = _arithmetic("%", [arguments[0]])
+    taken, data_type = _arithmetic(function, [arguments[0]])
     digits = arguments[1] if len(arguments) == 2 else Literal(0, pa.int64())
     if not (isinstance(digits, Literal) and is_integer(digits.type)):
         raise _refuse(function, arguments, "a number and a constant number of digits")

@@ -63,12 +63,16 @@ def join_block(plan: Plan) -> tuple[list[Plan], list[Expression]]:
 def equality_classes(
     conditions: Iterable[Expression],
 ) -> tuple[list[frozenset[Expression]], list[Expression]]:
-    """Classes of expressions made equal by equalities between different relations, and the other conditions."""
+    """Classes of expressions made equal by equalities, and the other conditions.
+
+    Equalities with a relation on both sides count too, though no join can look them up: which of a class's equalities
+    a plan states depends on its join order, and only the whole class does not.
+    """
     classes: list[set[Expression]] = []
     residual: list[Expression] = []
     for condition in conditions:
-        sides = equality_sides(condition)
-        if sides is None:
+        sides = condition.operands if isinstance(condition, Call) and condition.function == "=" else ()
+        if not sides or not all(side.relations for side in sides):
             residual.append(condition)
             continue
         touching = [members for members in classes if members & set(sides)]

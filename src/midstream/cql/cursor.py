@@ -35,7 +35,8 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SyntaxProblem("the character is not Unicode text", text=text, position=error.start) from None
+        printable = text.encode(errors="replace").decode()
+        raise SyntaxProblem("half of a character", text=printable, position=error.start) from None
     position = 0
     while found := _QUOTED.search(text, position):
         opened, place, position = found["open"], found.start(), found.end()

@@ -243,7 +243,7 @@ class JoinOperator(Operator):
             found += len(batch)
             results.append(batch)
             if found > limit:
-                self._left.state.truncate_last(len(left))
+                self._left.state.truncate_last(left_codes)
                 return None
         self._insert(self._right, right, right_codes)
         return results

@@ -52,9 +52,9 @@ class RangeState:
         if len(codes):
             self._runs.append(_Run(codes, valid_from, valid_to, references).taken(np.argsort(codes, kind="stable")))
 
-    def truncate_last(self, count: int) -> None:
-        """Take back the latest insertion, of ``count`` tuples."""
-        if count:
+    def truncate_last(self, codes: Ints) -> None:
+        """Take back the latest insertion, which had these codes."""
+        if len(codes):
             self._runs.pop()
 
     def expire(self, frontier: int) -> None:

@@ -68,19 +68,19 @@ class _Enumeration:
         return (1 << p for p in reversed(self.ranked) if leaves >> p & 1 and first != 1 << p)
 
     def is_good_split(self, one: int, other: int) -> bool:
-        """Whether to join these sets makes no avoidable cross product."""
+        """Whether joining these sets neither is nor forces an avoidable cross product."""
         components = self.graph.components(one | other)
         if len(components) > 1:
             return all(not (part & one and part & other) for part in components)
-        return self.graph.are_linked(one, other)
+        graph = self.graph
+        return graph.are_linked(one, other) and graph.is_connected(one) and graph.is_connected(other)
 
     def good_splits(self, leaves: int) -> Iterator[tuple[int, int]]:
         """Two parts of the leaves, the first leaf in the left one, such that no avoidable cross product follows."""
         components = self.graph.components(leaves)
         if len(components) > 1:
-            first = self.first(leaves)
-            base = next(part for part in components if part & first)
-            return self.splits_of(leaves, base, [part for part in components if part != base])
+            base, *others = sorted(components, key=lambda part: self.ranked.index(self.first(part).bit_length() - 1))
+            return self.splits_of(leaves, base, others)
         return self.linked_splits(leaves)
 
     def linked_splits(self, leaves: int) -> Iterator[tuple[int, int]]:

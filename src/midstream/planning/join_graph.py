@@ -32,26 +32,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import pyarrow as pa
-
-from midstream.algebra.expressions import Call, Column, Expression, Literal, conjunction, conjuncts
+from midstream.algebra.expressions import Expression, conjunction, conjuncts
 from midstream.algebra.plan import Join, Plan, Select
 from midstream.errors import BadJoinOrder, quoted
+from midstream.planning.equality_classes import Condition, connections, sort_conditions
 from midstream.planning.join_order import JoinOrder
 
-__all__ = ["Condition", "JoinGraph", "bits", "is_join_block", "select"]
-
-
-@dataclass(frozen=True)
-class Condition:
-    """An expression and the leaves it reads: a residual condition, or a member of an equality class."""
-
-    expression: Expression
-    mask: int
-
-    @property
-    def is_of_one_leaf(self) -> bool:
-        return self.mask & (self.mask - 1) == 0
+__all__ = ["JoinGraph", "bits", "is_join_block", "select"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +85,7 @@ class JoinGraph:
         """The conditions of a join of two disjoint sets of leaves."""
         found: list[Expression] = []
         for members in self.classes:
-            found += _connections(members, left, right)
+            found += connections(members, left, right)
         both = left | right
         for residual in self.residuals:
             mask = residual.mask
@@ -157,6 +144,13 @@ class JoinGraph:
     def _wide_residuals(self) -> list[int]:
         return [residual.mask for residual in self.residuals if residual.mask.bit_count() > 2]
 
+    @cached_property
+    def _widely_read(self) -> int:
+        result = 0
+        for mask in [*self._wide_residuals, *(member.mask for members in self._wide_classes for member in members)]:
+            result |= mask
+        return result
+
     def neighbourhood(self, leaves: int) -> int:
         """The leaves outside that share a condition of two leaves with one inside."""
         result = 0
@@ -172,7 +166,7 @@ class JoinGraph:
             return True
         both = left | right
         return any(mask & left and mask & right and not mask & ~both for mask in self._wide_residuals) or any(
-            _connections(members, left, right) for members in self._wide_classes
+            connections(members, left, right) for members in self._wide_classes
         )
 
     def are_linked_by_equality(self, left: int, right: int) -> bool:
@@ -196,20 +190,17 @@ class JoinGraph:
                 fringe = self.neighbourhood(fringe) & leaves & ~part
             parts.append(part)
             rest &= ~part
-        if self._wide_residuals or self._wide_classes:
-            self._merge_linked(parts)
+        # Only parts that a condition of three and more leaves reads can still grow together.
+        loose = [part for part in parts if part & self._widely_read]
+        parts = [part for part in parts if not part & self._widely_read] + self._merge_linked(loose)
         return sorted(parts, key=lambda part: part & -part)
 
-    def _merge_linked(self, parts: list[int]) -> None:
-        merged = True
-        while merged and len(parts) > 1:
-            merged = False
-            for i, left in enumerate(parts):
-                partner = next((j for j in range(i + 1, len(parts)) if self.are_linked(left, parts[j])), None)
-                if partner is not None:
-                    parts[i] = left | parts.pop(partner)
-                    merged = True
-                    break
+    def _merge_linked(self, parts: list[int]) -> list[int]:
+        for i, left in enumerate(parts):
+            for j in range(i + 1, len(parts)):
+                if self.are_linked(left, parts[j]):
+                    return self._merge_linked([left | parts[j], *parts[:i], *parts[i + 1 : j], *parts[j + 1 :]])
+        return parts
 
     def is_connected(self, leaves: int) -> bool:
         """Whether the set can be joined without a cross product."""
@@ -238,37 +229,6 @@ def is_join_block(plan: Plan) -> bool:
     while isinstance(plan, Select):
         plan = plan.input
     return isinstance(plan, Join)
-
-
-def _connections(members: Sequence[Condition], left: int, right: int) -> list[Expression]:
-    """The equalities that make all members of a class equal which a join of both sets can compute."""
-    both = left | right
-    on_left: Condition | None = None
-    on_right: Condition | None = None
-    across: list[Condition] = []
-    for member in members:
-        if not member.mask & ~left:
-            on_left = on_left or member
-        elif not member.mask & ~right:
-            on_right = on_right or member
-        elif not member.mask & ~both:
-            across.append(member)
-    found = [_equality(on_left, on_right, members)] if on_left and on_right else []
-    if across:
-        # The first in the class's order, not the left one: the sides of a join must not change its conditions.
-        ends = [end for end in (on_left, on_right) if end is not None]
-        anchor, *others = [*sorted(ends, key=members.index)[:1], *across]
-        found += [_equality(anchor, other, members) for other in others]
-    return found
-
-
-def _equality(one: Condition, other: Condition, members: Sequence[Condition]) -> Expression:
-    """The equality with its sides in the class's order: the same text whichever side of a join each is on."""
-    first, second = sorted((one, other), key=members.index)
-    return Call("=", (first.expression, second.expression), pa.bool_())
-
-
-# Extraction
 
 
 def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
@@ -307,98 +267,10 @@ def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
     (order,) = orders
     assert order is not None
     leaf_of = {field.relation: position for position, base in enumerate(bases) for field in base.schema}
-    classes, selections, residuals = _sort_conditions(conditions, leaf_of, len(bases))
+    classes, selections, residuals = sort_conditions(conditions, leaf_of, len(bases))
     return JoinGraph(names, tuple(bases), selections, classes, residuals, order)
 
 
 def _name(leaf: Plan) -> str:
     """The leaf's alias; all of them where a rewrite has made one leaf of several."""
     return "+".join(dict.fromkeys(field.relation for field in leaf.schema))
-
-
-def _sort_conditions(
-    conditions: Iterable[tuple[Expression, int | None]], leaf_of: Mapping[str, int], count: int
-) -> tuple[tuple[tuple[Condition, ...], ...], tuple[tuple[Expression, ...], ...], tuple[Condition, ...]]:
-    """Equality classes, each leaf's selections, and the residual conditions."""
-    selections: list[dict[Expression, None]] = [{} for _ in range(count)]
-    residuals: dict[Expression, int] = {}
-    equalities: list[tuple[Expression, Expression]] = []
-    masks: dict[Expression, int] = {}
-    for condition, home in conditions:
-        if isinstance(condition, Literal) and condition.value is True:
-            continue
-        sides = _class_sides(condition)
-        if sides is not None:
-            equalities.append(sides)
-            for side in sides:
-                masks[side] = _mask(side, leaf_of)
-            continue
-        mask = _mask(condition, leaf_of)
-        if mask & (mask - 1):
-            residuals[condition] = mask
-        else:
-            # A condition without columns holds for all rows or none: one leaf is enough to carry it.
-            selections[mask.bit_length() - 1 if mask else home or 0][condition] = None
-    classes: list[tuple[Condition, ...]] = []
-    for expressions in _merged(equalities):
-        members = [Condition(expression, masks[expression]) for expression in expressions]
-        members.sort(key=_preference)
-        kept: dict[int, Condition] = {}
-        spanning: list[Condition] = []
-        for member in members:
-            if not member.is_of_one_leaf:
-                spanning.append(member)
-            elif member.mask in kept:
-                equality = _equality(kept[member.mask], member, members)
-                selections[member.mask.bit_length() - 1][equality] = None
-            else:
-                kept[member.mask] = member
-        if len(kept) + len(spanning) > 1:
-            classes.append((*kept.values(), *spanning))
-    return (
-        tuple(sorted(classes, key=lambda members: [_preference(member) for member in members])),
-        tuple(tuple(parts) for parts in selections),
-        tuple(Condition(expression, mask) for expression, mask in residuals.items()),
-    )
-
-
-def _mask(expression: Expression, leaf_of: Mapping[str, int]) -> int:
-    mask = 0
-    for relation in expression.relations:
-        mask |= 1 << leaf_of[relation]
-    return mask
-
-
-def _preference(member: Condition) -> tuple[int, bool, str]:
-    """Plain columns of single leaves stand for their class first, whatever order the plan came in."""
-    expression = member.expression
-    return member.mask.bit_count(), not isinstance(expression, Column), expression.text
-
-
-def _class_sides(condition: Expression) -> tuple[Expression, Expression] | None:
-    """Both sides of an equality between two expressions of one type, neither a constant."""
-    if not (isinstance(condition, Call) and condition.function == "="):
-        return None
-    left, right = condition.operands
-    if not left.relations or not right.relations or left == right or left.type != right.type:
-        return None
-    return left, right
-
-
-def _merged(equalities: Iterable[tuple[Expression, Expression]]) -> Iterable[list[Expression]]:
-    """The classes that the equalities make, by union of the smaller into the larger."""
-    classes: dict[Expression, list[Expression]] = {}
-    for left, right in equalities:
-        one, other = classes.setdefault(left, [left]), classes.setdefault(right, [right])
-        if one is other:
-            continue
-        if len(one) < len(other):
-            one, other = other, one
-        one += other
-        for expression in other:
-            classes[expression] = one
-    seen: set[int] = set()
-    for members in classes.values():
-        if id(members) not in seen:
-            seen.add(id(members))
-            yield members

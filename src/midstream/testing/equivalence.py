@@ -130,9 +130,7 @@ class _Side:
         return "(" + (text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…") + ")"
 
 
-def _first_difference(
-    sides: list[_Side], numbers: list[_Integers]
-) -> tuple[int, int | str, dict[int, int]] | None:
+def _first_difference(sides: list[_Side], numbers: list[_Integers]) -> tuple[int, int | str, dict[int, int]] | None:
     """The first instant where balances are not zero, the next change, and the balances by row."""
     times, rows, changes = [], [], []
     for side, numbered, sign in zip(sides, numbers, (1, -1), strict=True):
@@ -202,6 +200,7 @@ def _number_rows(sides: list[list[pa.ChunkedArray]]) -> list[_Integers]:
 
 def _number_values(pair: list[pa.ChunkedArray]) -> _Integers:
     """A number for each value of a column on both sides, one after the other; NULL is a value."""
+    pair = [column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column for column in pair]
     floats = any(pa.types.is_floating(column.type) for column in pair)
     distinct: list[list[Any]] = []
     indices: list[_Integers] = []

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -81,6 +82,10 @@ class Scenario:
         lines += ["    ],", "    ["]
         lines += [f"        {_push_code(push)}," for push in self.pushes]
         return "\n".join([*lines, "    ],", ")"])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show falsifying examples as code too; Hypothesis would spell out the dataclass."""
+        printer.text(repr(self))
 
 
 def scenarios(

@@ -41,7 +41,10 @@ KINDS: dict[str, tuple[list[pa.DataType], list[Any]]] = {
         [pa.float64(), pa.float32()],
         [0.0, -0.0, 1.0, 1.5, -2.5, 0.25, float("nan"), float("inf"), float("-inf")],
     ),
-    "decimal": ([pa.decimal128(10, 2)], [Decimal(text) for text in ("0.00", "0.10", "0.50", "-1.25", "7.00")]),
+    "decimal": (
+        [pa.decimal128(10, 2)],
+        [Decimal(text) for text in ("0.00", "0.10", "0.50", "-1.25", "7.00")],
+    ),
     "text": (
         [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())],
         ["", "a", "b", "ab", "A", " a ", "1", "12", "é", "it's", "[NOW] -- x"],
@@ -170,7 +173,11 @@ def _row_values(draw: Draw, columns: Sequence[DeclaredColumn], palette: dict[Any
 
 @st.composite
 def _arrivals(
-    draw: Draw, declared: DeclaredStream, values: st.SearchStrategy[tuple[Any, ...]], origin: int, max_rows: int
+    draw: Draw,
+    declared: DeclaredStream,
+    values: st.SearchStrategy[tuple[Any, ...]],
+    origin: int,
+    max_rows: int,
 ) -> list[_Arrival]:
     """Rows in order of arrival, as (step of the event time, values); none is ever late.
 
@@ -236,9 +243,13 @@ def _oldest(waiting: dict[str, list[_Arrival]], positions: dict[str, int]) -> in
 
 
 def _close(draw: Draw, clock: Clock, batch: dict[str, Any], oldest: int | None) -> list[Any]:
-    """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
+    """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late.
+
+    It stands exactly at the oldest waiting row: anything earlier could fall behind the rows' own watermark,
+    and a watermark that moves back is refused.
+    """
     choice = draw(st.integers(0, 5))
     if oldest is None or choice > 1:
         return [batch]
-    watermark = clock.ticks(oldest - draw(st.integers(0, 3)))
+    watermark = clock.ticks(oldest)
     return [(batch, watermark)] if choice == 0 else [batch, Push({}, watermark)]

@@ -98,7 +98,10 @@ class ExpressionWriter:
         """An expression of the kind; there must be a column or a literal of it."""
         if depth <= 0 or self.chance(3):
             return self.leaf(kind)
-        choices: list[_Choice] = [lambda below: self._case(kind, below), lambda below: self._nulls(kind, below)]
+        choices: list[_Choice] = [
+            lambda below: self._case(kind, below),
+            lambda below: self._nulls(kind, below),
+        ]
         if kind in self._writers:
             # Written twice, so that the operators proper to the kind prevail.
             choices += self._writers[kind](depth) * 2

@@ -107,7 +107,10 @@ class QueryWriter:
         if mode == "aggregate":
             items, tail = self._aggregation(writer, kinds)
         else:
-            items, tail = self._items(writer, kinds, plain=mode == "plain" and kinds is None and not named), ""
+            items, tail = (
+                self._items(writer, kinds, plain=mode == "plain" and kinds is None and not named),
+                "",
+            )
         parts, columns = self._named(items, named)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         distinct = "DISTINCT " if mode == "distinct" else ""
@@ -116,7 +119,7 @@ class QueryWriter:
     # FROM
 
     def _relations(self, count: int, budget: int, stateless: bool) -> list[_Relation]:
-        relations = []
+        relations: list[_Relation] = []
         for index in range(count):
             left = budget - count + 1 if index == count - 1 else 1
             if "subquery" in self.choices.operators and self._chance(6):
@@ -152,7 +155,7 @@ class QueryWriter:
         if kind == "unbounded":
             return " [RANGE UNBOUNDED]"
         slide = f" SLIDE {self._ticks([1, 2, 3, 5])}" if kind == "slide" else ""
-        return f" [RANGE {self._ticks([0, 1, 3, 5, 8, 12, 20])}{slide}]"
+        return f" [RANGE {self._ticks([3, 0, 1, 5, 8, 12, 20, 20, 40])}{slide}]"
 
     def _ticks(self, choices: list[int]) -> str:
         steps = self._pick(choices)
@@ -248,7 +251,9 @@ class QueryWriter:
         tail = f" GROUP BY {', '.join(keys)}" if keys else ""
         if self._chance(3):
             text, kind = self._aggregate(writer, self._pick(["int", "float", "text"]))
-            test = self._pick([f"{text} >= {writer.pick(_HAVING_LITERALS[kind])}", f"{text} IS NOT NULL", "COUNT(*) > 1"])
+            test = self._pick(
+                [f"{text} >= {writer.pick(_HAVING_LITERALS[kind])}", f"{text} IS NOT NULL", "COUNT(*) > 1"]
+            )
             tail += f" HAVING {test}"
         return items, tail
 

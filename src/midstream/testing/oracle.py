@@ -3,8 +3,9 @@
 Every optimised path of midstream is compared with this one, so it shares no code with the compiler, the
 planner or the engine. It follows the definition instead: at every instant the result is the relational query
 over the rows valid then. Each `stream [WINDOW]` of the text is replaced by a subquery for the rows valid at
-an instant, and DuckDB evaluates the resulting SQL at all critical instants at once (LATERAL). Critical
-instants are those where some row's validity begins or ends; snapshots cannot change between them.
+an instant. DuckDB evaluates the resulting SQL at all critical instants at once: the instant is one more
+column, which joins, groups and set operations must agree on. Critical instants are those where some row's
+validity begins or ends; snapshots cannot change between them.
 
 Intuitively: recompute from scratch, once per moment. That costs (instants x rows), so it is for test inputs
 of some thousand rows; for larger ones pass a sample of instants. Late rows are the caller's business: the
@@ -114,8 +115,8 @@ def snapshots(
 ) -> SnapshotSeries:
     """The bag of result rows at every critical instant, or at the given ones only.
 
-    `one_by_one` runs one query per instant instead of a single LATERAL join: slower, but it does not rely
-    on DuckDB's decorrelation, so the two check each other.
+    `one_by_one` runs the query as it is written once per instant: slower, but closer to the definition, so
+    that the two ways check each other.
     """
     query = read_query(text)
     with duckdb.connect() as database:
@@ -130,10 +131,9 @@ def snapshots(
                 parts.append(_fetch(database, f"SELECT CAST({instant} AS BIGINT) AS __t, q.* FROM ({sql}) AS q"))
             table = pa.concat_tables(parts)
         else:
+            # LATERAL would say this in fewer words, but DuckDB 2.0 fails on aggregates inside it.
             database.register("__instants", pa.table({"__t": pa.array(chosen, pa.int64())}))
-            sql = _snapshot_sql(query, inputs, "__instant.__t")
-            sql = f"SELECT __instant.__t, q.* FROM __instants AS __instant, LATERAL ({sql}) AS q"
-            table = _fetch(database, sql)
+            table = _fetch(database, _snapshot_sql(query, inputs, None))
         return SnapshotSeries(chosen, table, sampled=instants is not None)
 
 
@@ -151,10 +151,8 @@ def join_intervals(text: str, streams: Sequence[StreamLike], tables: Mapping[str
         inputs.load(query)
         database.execute(_DIALECT)
         table = _fetch(database, _interval_sql(query, inputs))
-    time_type = pa.timestamp("us") if inputs.timestamps else pa.int64()
-    validity = [table.column(index).cast(pa.int64()).cast(time_type) for index in (-2, -1)]
-    names = [*table.column_names[:-2], "valid_from", "valid_to"]
-    return pa.table([*table.columns[:-2], *validity], names=names)
+    validity = [column.cast(inputs.time_type) for column in table.columns[-2:]]
+    return pa.table([*table.columns[:-2], *validity], names=[*table.column_names[:-2], "valid_from", "valid_to"])
 
 
 class _Inputs:
@@ -167,7 +165,7 @@ class _Inputs:
         tables: Mapping[str, Rows],
     ) -> None:
         self.critical_instants: set[int] = set()
-        self.timestamps = False
+        self.time_type: pa.DataType = pa.int64()
         self._database = database
         self._streams = {stream.name.lower(): stream for stream in streams}
         self._tables = tables
@@ -198,7 +196,9 @@ class _Inputs:
 
     def _load(self, source: Source) -> None:
         stream = self._stream(source)
-        self.timestamps = pa.types.is_timestamp(stream.schema.field(stream.event_time).type)
+        event_type = stream.schema.field(stream.event_time).type
+        if pa.types.is_timestamp(event_type):
+            self.time_type = pa.timestamp("us", event_type.tz)
         table = _as_table(self._tables.get(stream.name, []), stream.schema)
         assert source.window is not None
         kept, starts, ends = [], [], []
@@ -245,8 +245,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _snapshot_sql(query: Query, inputs: _Inputs, instant: str) -> str:
-    """The query over the rows valid at the instant."""
+def _snapshot_sql(query: Query, inputs: _Inputs, instant: str | None) -> str:
+    """The query over the rows valid at the instant; if None, at all of them, with `__t` as first column."""
 
     def render(select: Select) -> str:
         parts = []
@@ -256,17 +256,30 @@ def _snapshot_sql(query: Query, inputs: _Inputs, instant: str) -> str:
             elif part.subquery is not None:
                 parts.append(f"({_snapshot_sql(part.subquery, inputs, instant)}) AS {_quote(part.alias)}")
             else:
-                columns, rows = ", ".join(inputs.columns(part)), inputs.rows(part)
-                valid = f"__vf <= {instant} AND (__vt IS NULL OR {instant} < __vt)"
+                columns, rows, valid = (
+                    ", ".join(inputs.columns(part)),
+                    inputs.rows(part),
+                    "__vf <= {0} AND ({0} < __vt OR __vt IS NULL)",
+                )
+                if instant is None:
+                    rows, columns, valid = f"{rows}, __instants", f"__t, {columns}", valid.format("__t")
+                valid = valid.format(instant)
                 parts.append(f"(SELECT {columns} FROM {rows} WHERE {valid}) AS {_quote(part.alias)}")
-        sql = f"SELECT {'DISTINCT ' * select.distinct}{_expression(select.items)} FROM {' '.join(parts)}"
+        items, groups, conditions = _expression(select.items), [], []
         if "WHERE" in select.clauses:
-            sql += f" WHERE {_expression(select.clauses['WHERE'])}"
+            conditions.append(f"({_expression(select.clauses['WHERE'])})")
+        if select.aggregates_without_groups or "GROUP BY" in select.clauses:
+            # SQL's single group of an empty input is CQL's only deviation; with a key there is none.
+            groups.append(instant or f"{_quote(select.sources()[0].alias)}.__t")
         if "GROUP BY" in select.clauses:
-            sql += f" GROUP BY {_expression(select.clauses['GROUP BY'])}"
-        elif select.aggregates_without_groups:
-            # One group for the whole snapshot, so that an empty snapshot has no group and yields no row.
-            sql += f" GROUP BY {instant}"
+            groups.append(_expression(select.clauses["GROUP BY"]))
+        if instant is None:
+            first, *others = (f"{_quote(source.alias)}.__t" for source in select.sources())
+            items = f"{first} AS __t, " + _expression(select.items, star="* EXCLUDE (__t)")
+            conditions += [f"{other} = {first}" for other in others]
+        sql = f"SELECT {'DISTINCT ' * select.distinct}{items} FROM {' '.join(parts)}"
+        sql += f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql += f" GROUP BY {', '.join(groups)}" if groups else ""
         return sql + (f" HAVING {_expression(select.clauses['HAVING'])}" if "HAVING" in select.clauses else "")
 
     return _combine(query, lambda part: _snapshot_sql(part, inputs, instant), render)

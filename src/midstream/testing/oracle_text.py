@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 __all__ = ["OracleError", "Query", "Select", "Source", "Token", "Window", "read_query", "tokenize"]
 
@@ -190,8 +191,7 @@ def read_query(text: str) -> Query:
 
 
 def _calls_aggregate(tokens: list[Token]) -> bool:
-    pairs = zip(tokens, tokens[1:], strict=False)
-    return any(token.is_word(*_AGGREGATES) and follower.is_symbol("(") for token, follower in pairs)
+    return any(token.is_word(*_AGGREGATES) and follower.is_symbol("(") for token, follower in pairwise(tokens))
 
 
 class _Reader:

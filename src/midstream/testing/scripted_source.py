@@ -22,7 +22,18 @@ import pyarrow as pa
 
 from midstream.testing.oracle import StreamLike
 
-__all__ = ["ABORT", "Abort", "Playable", "Push", "Step", "WrittenStep", "heartbeat", "play", "script", "whole_input"]
+__all__ = [
+    "ABORT",
+    "Abort",
+    "Playable",
+    "Push",
+    "Step",
+    "WrittenStep",
+    "heartbeat",
+    "play",
+    "script",
+    "whole_input",
+]
 
 
 class Abort(enum.Enum):
@@ -87,9 +98,7 @@ def script(streams: Sequence[StreamLike], steps: Sequence[WrittenStep]) -> tuple
         for name, rows in written.items():
             schema = schemas[name]
             columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-            arrays = [
-                _array(values, schema_field.type) for values, schema_field in zip(columns, schema, strict=True)
-            ]
+            arrays = [_array(values, schema_field.type) for values, schema_field in zip(columns, schema, strict=True)]
             tables[name] = pa.table(arrays, schema=schema)
         made.append(Push(tables, watermark))
     return tuple(made)
@@ -126,7 +135,10 @@ def whole_input(streams: Sequence[StreamLike], steps: Sequence[Step]) -> dict[st
     pushes = [step for step in steps if isinstance(step, Push)]
     return {
         stream.name: pa.concat_tables(
-            [stream.schema.empty_table(), *(push.rows[stream.name] for push in pushes if stream.name in push.rows)]
+            [
+                stream.schema.empty_table(),
+                *(push.rows[stream.name] for push in pushes if stream.name in push.rows),
+            ]
         )
         for stream in streams
     }

@@ -129,20 +129,25 @@ def _modulo(operands: Sequence[Datum], result: pa.DataType) -> Datum:
     left, right = operands
     nulls = either_null(null_rows(left), null_rows(right))
     if not pat.is_decimal(result):
-        a, b = values(left), values(right)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # C has no remainder for the least number by -1; for every number it is zero.
-            safe = np.where(b == -1, 1, b) if pat.is_integer(result) else b
-            return build(np.fmod(a, safe), either_null(nulls, np.broadcast_to(b == 0, _shape(a, b))), result)
+        remainder, zero = _remainder(values(left), values(right))
+        return build(remainder, either_null(nulls, zero), result)
     length = max(len(d) for d in operands if not isinstance(d, pa.Scalar))
     left, right = array_of(left, length), array_of(right, length)
     scale = max(left.type.scale, right.type.scale)
     a, b = rescale(unscaled(left), left.type.scale, scale), rescale(unscaled(right), right.type.scale, scale)
-    zero = (b == 0).astype(np.bool_)
-    divisor = np.abs(np.where(zero, 1, b))
-    remainder = np.abs(a) % divisor
-    stored = rescale(np.where(a < 0, -remainder, remainder), scale, result.scale)
-    return from_unscaled(stored, either_null(nulls, zero), result)
+    remainder, zero = _remainder(a, b)
+    return from_unscaled(rescale(remainder, scale, result.scale), either_null(nulls, zero), result)
+
+
+def _remainder(a: Values, b: Values) -> tuple[Values, Values]:
+    """The remainders, and the rows that have none."""
+    zero = np.broadcast_to((b == 0).astype(np.bool_), _shape(a, b))
+    if object in (a.dtype, b.dtype):
+        remainder = np.abs(a.astype(object)) % np.abs(np.where(zero, 1, b.astype(object)))
+        return np.where(a < 0, -remainder, remainder), zero
+    with np.errstate(invalid="ignore"):
+        # C has no remainder for the least integer by -1; by 1 it is the same, zero.
+        return np.fmod(a, b if b.dtype.kind == "f" else np.where(zero | (b == -1), 1, b)), zero
 
 
 def _shape(a: Values, b: Values) -> tuple[int, ...]:

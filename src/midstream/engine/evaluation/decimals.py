@@ -86,7 +86,7 @@ def multiply_exactly(stored: Values, factor: int) -> Values:
     """The product, as Python integers where int64 might not hold it."""
     if stored.dtype != object and len(stored):
         most = max(abs(int(stored.max())), abs(int(stored.min())))
-        if most * factor > _INT64_MAX:
+        if factor > _INT64_MAX or most * factor > _INT64_MAX:
             stored = stored.astype(object)
     result: Values = stored * factor
     return result

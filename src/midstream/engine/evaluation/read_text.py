@@ -146,8 +146,8 @@ def _read_moment(text: pa.Array, data_type: pa.DataType) -> pa.Array:
     parts = pc.extract_regex(text, pattern=_MOMENT)
     year, month, day = (_number(parts, name) for name in ("year", "month", "day"))
     hour, minute, second = (_number(parts, name) for name in ("hour", "minute", "second"))
-    fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.struct_field(parts, "fraction"), 9, "0"), start=0, stop=9)
-    nanosecond = values(pc.cast(fraction, pa.int64()).fill_null(0))
+    digits = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.struct_field(parts, "fraction"), 9, "0"), start=0, stop=9)
+    nanosecond = values(pc.cast(digits, pa.int64()).fill_null(0))
     months = (year - 1970) * 12 + month - 1
     first, following = _first_day(months), _first_day(months + 1)
     in_day = (hour < 24) | ((hour == 24) & (minute == 0) & (second == 0) & (nanosecond == 0))
@@ -163,10 +163,11 @@ def _read_moment(text: pa.Array, data_type: pa.DataType) -> pa.Array:
         seconds = seconds - east * (_number(parts, "offset_hours") * 60 + _number(parts, "offset_minutes"))
     unit = "ns" if data_type.unit == "ns" else "us"
     per_second = TICKS_PER_SECOND[unit]
-    most = (2**63 - 1) // per_second - 1
-    nulls = either_null(nulls, (seconds > most) | (seconds < -most))
-    moments = seconds * per_second + nanosecond // (10**9 // per_second)
-    return convert_ticks(build(moments, nulls, pa.timestamp(unit)), data_type)
+    fraction = nanosecond // (10**9 // per_second)
+    last, rest = divmod(2**63 - 1, per_second)
+    beyond = (seconds > last) | (seconds < -last) | ((seconds == last) & (fraction > rest))
+    moments = build(seconds * per_second + fraction, either_null(nulls, beyond), pa.timestamp(unit))
+    return convert_ticks(moments, data_type)
 
 
 def _number(parts: pa.StructArray, name: str) -> Values:

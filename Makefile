@@ -1,0 +1,43 @@
+# Everything needs only python3 (3.11 or later) and make; the environment is made here, from the lock.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help test check soak bench lock clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+test: check  ## lint, types, import contracts and all tests (under 8 minutes on 2 cores)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+check: $(READY)  ## lint, types and import contracts only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+soak: $(READY)  ## the property tests with many random examples: make soak EXAMPLES=5000
+	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 tests/property
+
+bench: $(READY)  ## the benchmarks; results go to benchmarks/results
+	$(BIN)/python -m benchmarks
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("midstream needs Python 3.11 or later") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $@
+
+lock:  ## choose the newest versions of everything anew
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install -q --disable-pip-version-check -r requirements.in
+	$(VENV)-lock/bin/python -m pip freeze --exclude-editable > requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
