@@ -8,11 +8,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.engine.evaluated import columns_of, run
 
 from midstream.algebra.expressions import Column, Literal
 from midstream.algebra.functions import FUNCTIONS, call, cast
 from midstream.engine.evaluate import _KERNELS, evaluate, truth
-from tests.engine.evaluated import columns_of, run
 
 TYPES = [
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),

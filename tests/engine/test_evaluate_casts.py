@@ -7,10 +7,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.engine.evaluated import run_cast, same
 
 from midstream.algebra.expressions import Cast, Column
 from midstream.engine.evaluate import evaluate
-from tests.engine.evaluated import run_cast, same
 
 NAN, INF = float("nan"), float("inf")
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

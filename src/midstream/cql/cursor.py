@@ -139,9 +139,9 @@ class Cursor:
         return self.advance()
 
     def node(self, node: Node, first: int) -> Node:
-        """The node, stamped as going from the offset ``first`` to the last token read."""
+        """The node, stamped with the offset of its first character."""
         meta: dict[str, Any] = node.meta
-        meta["start"], meta["end"] = first, self._tokens[max(self.index - 1, 0)].end + 1
+        meta["start"] = first
         meta["depth"] = 0 if isinstance(node, exp.Query) else self._depth(node)
         if meta["depth"] > MAX_NESTING:
             raise self.unsupported("the expression is too deep", first, hint=f"At most {MAX_NESTING} levels are read.")

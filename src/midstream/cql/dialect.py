@@ -4,7 +4,7 @@ sqlglot gives the tokenizer, the tree and the dialect's place in its registry. T
 (``query_grammar``, ``expression_grammar``): sqlglot's reads the union of thirty dialects and drops, without a word,
 much of what it does not keep. A continuous query that ignores a clause is worse than one that is refused.
 
-Nodes are sqlglot's, except a stream with its window; each knows where it stands in the text (``start``, ``end``):
+Nodes are sqlglot's, except a stream with its window; each knows where it starts in the text:
 
 >>> (select,) = Cql().parse("SELECT price FROM bids [RANGE 5 MINUTES] b")
 >>> stream = select.find(StreamReference)
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from sqlglot import Dialect, Token, TokenType, exp, parser, tokens
 
-__all__ = ["Cql", "Length", "StreamReference", "StreamWindow", "end", "start"]
+__all__ = ["Cql", "Length", "StreamReference", "StreamWindow", "start"]
 
 
 class Length(exp.Expression):
@@ -91,8 +91,3 @@ class Cql(Dialect):
 def start(node: exp.Expr) -> int:
     """The offset of the node's first character in the query text."""
     return int(node.meta["start"])
-
-
-def end(node: exp.Expr) -> int:
-    """The offset just behind the node's last character in the query text."""
-    return int(node.meta["end"])

@@ -13,7 +13,7 @@ import pyarrow.types as pat
 from sqlglot import exp
 
 from midstream.algebra.aggregates import AGGREGATES
-from midstream.algebra.expressions import Call, Expression, Literal
+from midstream.algebra.expressions import Expression, Literal
 from midstream.algebra.functions import FUNCTIONS, call, cast, coerce
 from midstream.cql import literals
 from midstream.cql.dialect import Length, start
@@ -234,7 +234,6 @@ def _folded(function: str, parts: Sequence[Expression]) -> Expression:
     result = parts[0]
     for part in parts[1:]:
         result = call(function, result, part)
-    assert len(parts) == 1 or isinstance(result, Call)
     return result
 
 

@@ -248,11 +248,8 @@ class QueryGrammar(ExpressionGrammar):
 
     def _length(self, expected: str) -> Length:
         first = self.token.start
-        amount = self.node(exp.Literal(this=self.token.text, is_string=False), first)
-        if not self.at(TokenType.NUMBER):
-            self.refuse(expected)
-        self.advance()
-        self.node(amount, first)
+        token = self.expect(TokenType.NUMBER, expected)
+        amount = self.node(exp.Literal(this=token.text, is_string=False), first)
         unit = None
         if self.word and self.word not in ("SLIDE", "PRECEDING"):
             token = self.advance()

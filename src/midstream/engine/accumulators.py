@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from midstream.algebra.aggregates import AggregateCall
-from midstream.engine.arrays import fixed_width_values, wrap_values
+from midstream.engine.arrays import Values, fixed_width_values, wrap_values
 from midstream.engine.codes import order_codes
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.sweep import COUNT, EXTREME, FLOAT_SUM, INTEGER_SUM, WIDE_SUM, Total
@@ -92,7 +92,7 @@ class Accumulator:
             return wrap_values(whole, some & fits, pa.int64())
         return self._wide(words, counts, some)
 
-    def _float(self, sums: Ints, counts: Ints, some: Flags) -> pa.Array:
+    def _float(self, sums: Values, counts: Ints, some: Flags) -> pa.Array:
         result = np.asarray(sums, np.float64)
         if self.call.function == "avg":
             result = result / np.maximum(counts, 1)

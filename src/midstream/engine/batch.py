@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Field
-from midstream.engine.kernels import Flags, Ints, gather_rows
+from midstream.engine.kernels import Flags, Ints, take_columns
 from midstream.engine.row_store import RowStore
 
 __all__ = ["Batch", "Layout", "concatenate"]
@@ -58,7 +58,7 @@ class Layout:
 
 @dataclass
 class Batch:
-    """Tuples with their validities. ``references`` is a matrix with one column per store of the layout."""
+    """Tuples with their validities. ``references`` is a matrix of row numbers with one row per store of the layout."""
 
     layout: Layout
     valid_from: Ints
@@ -72,12 +72,12 @@ class Batch:
     @classmethod
     def of_arrays(cls, layout: Layout, valid_from: Ints, valid_to: Ints, columns: Sequence[pa.Array]) -> Batch:
         """A batch with all columns at hand."""
-        return cls(layout, valid_from, valid_to, np.empty((len(valid_from), 0), np.int64), dict(enumerate(columns)))
+        return cls(layout, valid_from, valid_to, np.empty((0, len(valid_from)), np.int64), dict(enumerate(columns)))
 
     @classmethod
     def empty(cls, layout: Layout) -> Batch:
         none = np.empty(0, np.int64)
-        batch = cls(layout, none, none, np.empty((0, len(layout.stores)), np.int64))
+        batch = cls(layout, none, none, np.empty((len(layout.stores), 0), np.int64))
         if not layout.is_stored:
             batch.at_hand = {i: pa.array([], f.type) for i, f in enumerate(layout.fields)}
         return batch
@@ -86,14 +86,23 @@ class Batch:
         """The values of one field."""
         if position not in self.at_hand:
             store, column = self.layout.places[position]
-            self.at_hand[position] = self.layout.stores[store].gather_from(column, self.references, store)
+            self.at_hand[position] = self.layout.stores[store].gather(column, self.references[store])
         return self.at_hand[position]
 
     def column(self, column: Column) -> pa.Array:
         return self.column_at(self.layout.position(column))
 
     def columns(self) -> list[pa.Array]:
-        return [self.column_at(position) for position in range(len(self.layout.fields))]
+        """The values of all fields; what comes from one store is gathered together."""
+        wanted: dict[int, list[int]] = {}
+        for position, (store, _) in enumerate(self.layout.places):
+            if position not in self.at_hand:
+                wanted.setdefault(store, []).append(position)
+        for store, positions in wanted.items():
+            columns = [self.layout.places[position][1] for position in positions]
+            arrays = self.layout.stores[store].gather_all(columns, self.references[store])
+            self.at_hand.update(zip(positions, arrays, strict=True))
+        return [self.at_hand[position] for position in range(len(self.layout.fields))]
 
     def filtered(self, keep: Flags) -> Batch:
         """The tuples for which the flag is set."""
@@ -103,8 +112,8 @@ class Batch:
 
     def taken(self, order: Ints) -> Batch:
         """The tuples at the given positions."""
-        references = np.empty((len(order), self.references.shape[1]), np.int64)
-        gather_rows(self.references, order, references)
+        references = np.empty((len(self.references), len(order)), np.int64)
+        take_columns(self.references, order, references)
         at_hand = {}
         if not self.layout.is_stored:
             places = pa.array(order)
@@ -115,7 +124,7 @@ class Batch:
         """The tuples at positions [start, end), without a copy."""
         at_hand = {position: array.slice(start, end - start) for position, array in self.at_hand.items()}
         return Batch(
-            self.layout, self.valid_from[start:end], self.valid_to[start:end], self.references[start:end], at_hand
+            self.layout, self.valid_from[start:end], self.valid_to[start:end], self.references[:, start:end], at_hand
         )
 
 
@@ -135,6 +144,6 @@ def concatenate(layout: Layout, batches: Sequence[Batch]) -> Batch:
         layout,
         np.concatenate([batch.valid_from for batch in batches]),
         np.concatenate([batch.valid_to for batch in batches]),
-        np.concatenate([batch.references for batch in batches]),
+        np.concatenate([batch.references for batch in batches], axis=1),
         at_hand,
     )

@@ -5,16 +5,16 @@ combined tuple, valid on the intersection. Intuitively, every new tuple is compa
 then remembered itself (the symmetric join; purge-join-insert of Zhu et al. 2004, section 2.2).
 
                 ┌───────────────┐
-     new left ──┤ probe right   ├──▶ pairs          1. probe the right state with the new left tuples
-                │ insert left   │                   2. insert them into the left state
-    new right ──┤ probe left    ├──▶ pairs          3. probe the left state with the new right tuples
-                │ insert right  │                   4. insert them into the right state
+     new left ──┤ meet right    ├──▶ pairs          1. the new left tuples meet what the right side remembers
+                │ join left     │                   2. they are remembered
+    new right ──┤ meet left     ├──▶ pairs          3. the new right tuples meet what the left side remembers now
+                │ join right    │                   4. they are remembered
                 └───────────────┘
 
-State: both inputs' tuples as row numbers, indexed by the code of the equality key (hash), by the order code of a range
-key (sorted runs), or not at all. A left tuple is dropped when its validity ends before the right input's frontier, and
-the other way round. Codes that are hashes, and all other predicates, are checked on the candidate pairs, a chunk at a
-time.
+State: both inputs' tuples as row numbers, sorted by the code of their key (see ``join_state``). A left tuple is dropped
+when its validity ends before the right input's frontier, and the other way round. Equality keys meet by equal codes;
+where there are none, a range predicate meets by intervals of order codes (see ``band``); otherwise all tuples have one
+code. Codes that are hashes, and all other predicates, are checked on the candidate pairs, a chunk at a time.
 
 The topmost join of a plan cuts each push into slices of event time when it produces too much (policy: more than
 ``chunk_rows`` results at once; the harm prevented: a join explosion fills the memory). Cutting is allowed because how
@@ -34,10 +34,9 @@ from midstream.engine.band import Band, find_band
 from midstream.engine.batch import Batch, Layout, concatenate
 from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
 from midstream.engine.evaluate import evaluate, truth
-from midstream.engine.join_state import HashState, Matches
+from midstream.engine.join_state import JoinState, Meeting, NewTuples
 from midstream.engine.kernels import Flags, Ints, sort_order
-from midstream.engine.operator import BEGINNING, Operator
-from midstream.engine.range_state import RangeState
+from midstream.engine.operator import Operator
 
 __all__ = ["JoinOperator"]
 
@@ -49,16 +48,22 @@ class _Side:
         self.layout = layout
         self.keys = keys
         self.band = band
-        self.kept_from = BEGINNING
-        self.state: HashState | RangeState
-        self.state = HashState(len(layout.stores)) if band is None else RangeState(len(layout.stores))
+        self.state = JoinState(len(layout.stores))
         for key in keys:
             if isinstance(key, Column) and not is_exact(key.type):
                 store, column = layout.places[layout.position(key)]
                 layout.stores[store].keep_codes(column)
 
-    def keyed(self, batch: Batch) -> tuple[Batch, Ints]:
-        """The tuples whose key is not NULL (others match nothing), and their codes."""
+    def keyed(self, batch: Batch) -> NewTuples:
+        """The tuples whose key is not NULL (others match nothing), sorted by code."""
+        batch, codes = self._coded(batch)
+        ranges = None
+        if self.band is not None:
+            lows, highs, _ = self.band.ranges(_value(self.band.left_key, batch))
+            ranges = lows, highs
+        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
+
+    def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
         if self.band is not None:
             coded = order_codes(_value(self.band.left_key, batch))
             assert coded is not None
@@ -78,7 +83,7 @@ class _Side:
             position = self.layout.position(key)
             if position not in batch.at_hand:
                 store, column = self.layout.places[position]
-                return self.layout.stores[store].gather_codes(column, batch.references, store)
+                return self.layout.stores[store].gather_codes(column, batch.references[store])
         return encode(_value(key, batch))
 
 
@@ -151,49 +156,32 @@ class JoinOperator(Operator):
             concatenate(child.layout, list(batches)) for child, batches in zip(self.inputs, inputs, strict=True)
         )
         self.counters.rows_in += len(left) + len(right)
-        for batch in self._slices(left, right) if self.is_topmost else self._pairs(left, right):
+        self.counters.probes += len(left) + len(right)
+        produced = 0
+        for batch in self._slices(left, right) if self.is_topmost else self._whole(left, right):
             if len(batch):
-                self.counters.rows_out += len(batch)
+                produced += len(batch)
                 yield batch
+        self.counters.rows_out += produced
+        if len(left) + len(right):
+            self._results_per_row = produced / (len(left) + len(right))
 
     def expire(self, retention: int) -> None:
         left, right = self.inputs
-        self._left.kept_from = right.frontier
-        self._right.kept_from = left.frontier
         self._left.state.expire(right.frontier)
         self._right.state.expire(left.frontier)
 
-    def _pairs(self, left: Batch, right: Batch) -> Iterator[Batch]:
-        """All results that the new tuples cause, while they become part of the states."""
-        left, left_codes = self._left.keyed(left)
-        yield from self._probe(self._left, self._right, left, left_codes, stored_first=False)
-        self._insert(self._left, left, left_codes)
-        right, right_codes = self._right.keyed(right)
-        yield from self._probe(self._right, self._left, right, right_codes, stored_first=True)
-        self._insert(self._right, right, right_codes)
+    def _whole(self, left: Batch, right: Batch) -> Iterator[Batch]:
+        return self._results(self._meeting(left, right), len(left) + len(right))
 
-    def _insert(self, side: _Side, batch: Batch, codes: Ints) -> None:
-        # The other input's frontier has moved already, but tuples of this push may begin before it.
-        side.state.insert(codes, batch.valid_from, batch.valid_to, batch.references, side.kept_from)
+    def _meeting(self, left: Batch, right: Batch) -> Meeting:
+        return Meeting(self._left.state, self._right.state, self._left.keyed(left), self._right.keyed(right))
 
-    def _probe(
-        self, probing: _Side, stored: _Side, batch: Batch, codes: Ints, stored_first: bool
-    ) -> Iterator[Batch]:
-        if len(batch) == 0 or len(stored.state) == 0:
-            return
-        self.counters.probes += len(batch)
-        before = stored.state.compared
-        validity = (batch.valid_from, batch.valid_to, batch.references, stored_first, self.chunk_rows)
-        matches: Iterator[Matches]
-        if isinstance(stored.state, HashState):
-            matches = stored.state.probe(codes, *validity)
-        else:
-            assert probing.band is not None
-            lows, highs, _ = probing.band.ranges(_value(probing.band.left_key, batch))
-            matches = stored.state.probe(lows, highs, *validity)
-        for references, valid_from, valid_to in matches:
+    def _results(self, meeting: Meeting, rows: int) -> Iterator[Batch]:
+        """The results that the new tuples cause, while they become part of the states."""
+        for references, valid_from, valid_to in meeting.pairs(self.chunk_rows, int(1.2 * self._results_per_row * rows)):
             yield self._checked(Batch(self.layout, valid_from, valid_to, references))
-        self.counters.compared += stored.state.compared - before
+        self.counters.compared += meeting.compared
 
     def _checked(self, batch: Batch) -> Batch:
         if self._check is None:
@@ -202,11 +190,9 @@ class JoinOperator(Operator):
 
     def _slices(self, left: Batch, right: Batch) -> Iterator[Batch]:
         """The results in the order of ``valid_from``, about ``chunk_rows`` at a time."""
-        rows = len(left) + len(right)
-        produced = 0
         held: list[Batch] = []
         pending = [(_in_order(left), _in_order(right))]
-        expected = int(1.2 * self._results_per_row * rows)
+        expected = int(1.2 * self._results_per_row * (len(left) + len(right)))
         while expected > self.chunk_rows:
             pending = [half for whole in pending for half in _halves(*whole)]
             expected //= 2
@@ -217,35 +203,24 @@ class JoinOperator(Operator):
             if results is None:
                 pending += reversed(_halves(left, right))
                 continue
-            produced += sum(len(batch) for batch in results)
             together = _in_order(concatenate(self.layout, [*held, *results]))
             boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
             ready = int(np.searchsorted(together.valid_from, boundary, "right"))
             held = [together.sliced(ready, len(together))] if ready < len(together) else []
             yield together.sliced(0, ready)
-        if rows:
-            self._results_per_row = produced / rows
 
     def _attempt(self, left: Batch, right: Batch) -> list[Batch] | None:
         """The results of a slice; None, with the states as before, if they are too many and it can be halved."""
         limit = self.chunk_rows if len(left) + len(right) > 1 else NEVER
         found = 0
         results = []
-        left, left_codes = self._left.keyed(left)
-        for batch in self._probe(self._left, self._right, left, left_codes, stored_first=False):
+        meeting = self._meeting(left, right)
+        for batch in self._results(meeting, len(left) + len(right)):
             found += len(batch)
             results.append(batch)
             if found > limit:
+                meeting.undo()
                 return None
-        self._insert(self._left, left, left_codes)
-        right, right_codes = self._right.keyed(right)
-        for batch in self._probe(self._right, self._left, right, right_codes, stored_first=True):
-            found += len(batch)
-            results.append(batch)
-            if found > limit:
-                self._left.state.truncate_last(left_codes)
-                return None
-        self._insert(self._right, right, right_codes)
         return results
 
 

@@ -1,291 +1,290 @@
-"""What one side of a join remembers: tuples by key, each bucket of a hash table in one piece of memory.
+"""What one side of a join remembers: tuples in runs sorted by key code.
 
-A tuple is one row of int64 words: key code, valid_from, valid_to, then its references. A bucket's tuples lie side by
-side in a block, oldest first; blocks have sizes 4, 8, 16, … rows and are cut from one pool, with a free list per size.
-A probe therefore costs one look at the bucket and one walk through memory, however many tuples share the key. (Chains
-of single tuples, the textbook layout, cost a cache miss per tuple: measured 30 times slower with 20 tuples per key.)
+A batch of new tuples becomes a sorted run. Runs of similar size are merged, so that there are about log n runs and each
+tuple is copied about log n times; merging forgets dead tuples, and a run whose tuples are all dead is dropped whole.
+Probing tuples are sorted by code as well: one walk along both finds, for each, the stored codes between its lowest and
+highest (equal for equality joins, an interval for range joins), by galloping from where the one before it was found.
+The cost follows the batch and its matches, and memory is read in order. (Hash tables, measured with 20 tuples per key
+and states of 10 MB, cost two to ten times as much: each tuple is a cache miss of its own.)
 
-    buckets   [start, count, size class]        pool    ┌────┬────┬────┬────┐┌────┬────┬────┬────┬─ …
-              one row per bucket                        │code│from│ to │refs││ …
-                                                        └────┴────┴────┴────┘└────
+    stored codes   1  1  3  4  4  4  7  8  9 …       tuples beside them: [valid_from, valid_to, references …]
+    probing        1 ─┘     └── 4            └── 9
 
-Tuples die in the order of their ``valid_to``, roughly the order of insertion. Dead ones are dropped when their block is
-full and, so that quiet buckets are cleaned too, by a broom: each push sweeps a number of buckets in proportion to what
-was inserted (policy: all buckets are swept at least once while as many tuples are inserted as are held; the harm
-prevented: a state that keeps the dead). The table is rebuilt with twice the buckets when they hold more than two tuples
-on average.
-
-A join without a usable key is the case of one code: all tuples are in one block.
+A join without a usable key is the case of one code for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from midstream.engine.kernels import Ints, compiled
+from midstream.engine.arrays import new_array
+from midstream.engine.kernels import Ints, compiled, sort_order
 
-__all__ = ["HashState", "Matches"]
+__all__ = ["JoinState", "Matches", "Meeting", "NewTuples"]
 
-_FEWEST_BUCKETS = 32
-_SMALLEST_BLOCK = 4
-_CLASSES = 48
-CODE, FROM, TO, REFERENCES = 0, 1, 2, 3
-_START, _COUNT, _CLASS = 0, 1, 2
+FROM, TO, REFERENCES = 0, 1, 2
 
 Matches = tuple[Ints, Ints, Ints]
-"""References (probing and stored side by side), valid_from, valid_to of candidate pairs."""
+"""References (left above right), valid_from, valid_to of candidate pairs."""
 
 
-class HashState:
-    """Tuples of one join input, found by key code."""
+@dataclass(frozen=True)
+class NewTuples:
+    """New tuples of one input, sorted by code: rows of (valid_from, valid_to, references …)."""
+
+    codes: Ints
+    tuples: Ints
+    lows: Ints
+    highs: Ints
+
+    @classmethod
+    def sorted_by_code(
+        cls, codes: Ints, valid_from: Ints, valid_to: Ints, references: Ints, ranges: tuple[Ints, Ints] | None
+    ) -> NewTuples:
+        """``ranges`` are the lowest and highest code of the other side each tuple can meet; None: its own code."""
+        order = sort_order(codes)
+        if order is None:
+            order = np.arange(len(codes))
+        codes = codes[order]
+        tuples = np.empty((len(codes), REFERENCES + len(references)), np.int64)
+        _pack(valid_from, valid_to, references, order, tuples)
+        if ranges is None:
+            return cls(codes, tuples, codes, codes)
+        return cls(codes, tuples, ranges[0][order], ranges[1][order])
+
+
+@dataclass
+class _Run:
+    codes: Ints
+    tuples: Ints
+    ends: int
+    """When the last of the run's tuples dies."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class JoinState:
+    """Tuples of one join input, found by intervals of codes."""
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.compared = 0
-        self._inserted = 0
-        self._broom = 0
-        self._allocate(_FEWEST_BUCKETS, 0)
+        self._runs: list[_Run] = []
 
     def __len__(self) -> int:
         """Tuples held, including those that are dead but not yet dropped."""
-        return int(self._counts[0])
+        return sum(len(run) for run in self._runs)
 
     @property
     def bytes(self) -> int:
-        return self._buckets.nbytes + self._pool.nbytes + self._free.nbytes
+        return sum(run.codes.nbytes + run.tuples.nbytes for run in self._runs)
 
-    def insert(self, codes: Ints, valid_from: Ints, valid_to: Ints, references: Ints, frontier: int) -> None:
-        """Add tuples; those whose validity has ended at ``frontier`` may be dropped to make room."""
-        if len(self) + len(codes) > 2 * len(self._buckets):
-            self._rebuild(len(self) + len(codes), frontier)
-        done = 0
-        while True:
-            done = _insert(
-                self._buckets, self._pool, self._free, self._counts, self._shift,
-                codes, valid_from, valid_to, references, done, frontier,
-            )  # fmt: skip
-            if done == len(codes):
-                break
-            self._extend_pool()
-        self._inserted += len(codes)
+    def insert(self, new: NewTuples) -> None:
+        """Add tuples as a run of their own; ``expire`` merges it with the others."""
+        if len(new.codes):
+            self._runs.append(_Run(new.codes, new.tuples, int(new.tuples[:, TO].max())))
 
-    def truncate_last(self, codes: Ints) -> None:
-        """Take back the latest insertion, which had these codes."""
-        _truncate(self._buckets, self._counts, self._shift, codes)
-        self._inserted -= len(codes)
+    def take_back(self, new: NewTuples) -> None:
+        """Undo the latest insertion."""
+        if len(new.codes):
+            self._runs.pop()
 
     def expire(self, frontier: int) -> None:
-        """Sweep some buckets, dropping the tuples whose validity has ended."""
-        swept = 64 + 2 * self._inserted * len(self._buckets) // max(1, len(self))
+        """Drop runs whose tuples are all dead, and merge those of similar size."""
+        runs = sorted((run for run in self._runs if run.ends > frontier), key=len, reverse=True)
+        merged: list[_Run] = []
+        for run in runs:
+            merged.append(run)
+            while len(merged) > 1 and len(merged[-2]) < 2 * len(merged[-1]):
+                last = merged.pop()
+                merged[-1] = _merged(merged[-1], last, frontier)
+        self._runs = [run for run in merged if len(run)]
+
+    def meet(self, new: NewTuples, stored_left: bool, pairs: _PairBuffer) -> Iterator[Matches]:
+        """Pairs of a new tuple of the other side and a stored one with intersecting validities, into the buffer.
+
+        The buffer is handed out, and begun anew, each time it is full.
+        """
+        for run in self._runs:
+            cursor = np.array([0, 0, -1, 0])
+            while True:
+                stored, probing = pairs.split(self.width, stored_left)
+                pairs.count = _meet(
+                    cursor, run.codes, run.tuples, new.lows, new.highs, new.tuples,
+                    stored, probing, pairs.valid_from, pairs.valid_to, pairs.count,
+                )  # fmt: skip
+                if cursor[0] == len(new.codes):
+                    break
+                yield from pairs.flush()
+            pairs.compared += int(cursor[3])
+
+
+class _PairBuffer:
+    """Room for pairs: small at first, because most batches of a selective join fit, and fresh memory is slow."""
+
+    def __init__(self, width: int, expected: int, chunk: int) -> None:
+        self._width = width
+        self._chunk = chunk
+        self.compared = 0
+        self._allocate(min(chunk, max(1024, expected)))
+
+    def _allocate(self, room: int) -> None:
+        self._room = room
+        self.count = 0
+        self.references = new_array((self._width, room))
+        self.valid_from = new_array(room)
+        self.valid_to = new_array(room)
+
+    def split(self, stored_width: int, stored_left: bool) -> tuple[Ints, Ints]:
+        """The rows of the stored and of the probing side."""
+        if stored_left:
+            return self.references[:stored_width], self.references[stored_width:]
+        cut = self._width - stored_width
+        return self.references[cut:], self.references[:cut]
+
+    def flush(self) -> Iterator[Matches]:
+        """Hand out what is there, and make room."""
+        if self.count:
+            yield self.references[:, : self.count], self.valid_from[: self.count], self.valid_to[: self.count]
+            self._allocate(min(self._chunk, 4 * self._room))
+
+
+class Meeting:
+    """New tuples of both inputs meet what the other side remembers, and each other, and are remembered themselves."""
+
+    def __init__(self, left: JoinState, right: JoinState, new_left: NewTuples, new_right: NewTuples) -> None:
+        self._left, self._right = left, right
+        self._new_left, self._new_right = new_left, new_right
         self._inserted = 0
-        swept = min(swept, len(self._buckets))
-        _sweep(self._buckets, self._pool, self._free, self._counts, self._broom, swept, frontier)
-        self._broom = (self._broom + swept) % len(self._buckets)
-        if len(self._buckets) > _FEWEST_BUCKETS and len(self) < len(self._buckets) // 8:
-            self._rebuild(len(self), frontier)
+        self.compared = 0
 
-    def probe(
-        self, codes: Ints, valid_from: Ints, valid_to: Ints, references: Ints, stored_first: bool, chunk: int
-    ) -> Iterator[Matches]:
-        """Pairs of probing and stored tuples with equal codes and intersecting validities, about chunk at a time."""
-        width = self.width + references.shape[1]
-        row, place = 0, 0
-        # Small at first: most batches of a selective join fit, and a large buffer costs its page faults.
-        room = min(chunk, max(1024, 2 * len(codes)))
-        while row < len(codes):
-            out = np.empty((room, width), np.int64)
-            out_from, out_to = np.empty(room, np.int64), np.empty(room, np.int64)
-            found, row, place, compared = _probe(
-                self._buckets, self._pool, self._shift,
-                codes, valid_from, valid_to, references, stored_first, row, place, out, out_from, out_to,
-            )  # fmt: skip
-            self.compared += compared
-            if found:
-                yield out[:found], out_from[:found], out_to[:found]
-            room = min(chunk, 4 * room)
+    def pairs(self, chunk: int, expected: int) -> Iterator[Matches]:
+        """The pairs, at most ``chunk`` at a time; ``expected`` is a guess of how many there are."""
+        pairs = _PairBuffer(self._left.width + self._right.width, expected, chunk)
+        yield from self._right.meet(self._new_left, False, pairs)
+        self._left.insert(self._new_left)
+        self._inserted = 1
+        yield from self._left.meet(self._new_right, True, pairs)
+        self._right.insert(self._new_right)
+        self._inserted = 2
+        yield from pairs.flush()
+        self.compared = pairs.compared
 
-    def live(self, frontier: int) -> Ints:
-        """The tuples still valid at the frontier, as rows of words (code, from, to, references)."""
-        out = np.empty((len(self), REFERENCES + self.width), np.int64)
-        return out[: _collect(self._buckets, self._pool, frontier, out)]
+    def undo(self) -> None:
+        """Take the tuples inserted so far out of the states."""
+        if self._inserted > 0:
+            self._left.take_back(self._new_left)
+        if self._inserted > 1:
+            self._right.take_back(self._new_right)
 
-    def _allocate(self, buckets: int, tuples: int) -> None:
-        self._buckets = np.zeros((buckets, 3), np.int64)
-        self._shift = 64 - buckets.bit_length() + 1
-        self._pool = np.empty((max(256, 4 * tuples), REFERENCES + self.width), np.int64)
-        # Per size class the first free block, or -1.
-        self._free = np.full(_CLASSES, -1)
-        # Tuples held; rows of the pool handed out.
-        self._counts = np.zeros(2, np.int64)
 
-    def _extend_pool(self) -> None:
-        pool = np.empty((2 * len(self._pool), self._pool.shape[1]), np.int64)
-        pool[: len(self._pool)] = self._pool
-        self._pool = pool
-
-    def _rebuild(self, count: int, frontier: int) -> None:
-        """Move the living tuples into a table with buckets for ``count``."""
-        alive = self.live(frontier)
-        self._allocate(max(_FEWEST_BUCKETS, 1 << count.bit_length()), len(alive))
-        self._broom = 0
-        inserted = self._inserted
-        columns = [np.ascontiguousarray(alive[:, i]) for i in (CODE, FROM, TO)]
-        self.insert(columns[0], columns[1], columns[2], np.ascontiguousarray(alive[:, REFERENCES:]), frontier)
-        self._inserted = inserted
+def _merged(left: _Run, right: _Run, frontier: int) -> _Run:
+    room = len(left) + len(right)
+    codes = np.empty(room, np.int64)
+    tuples = np.empty((room, left.tuples.shape[1]), np.int64)
+    kept = _merge(left.codes, left.tuples, right.codes, right.tuples, frontier, codes, tuples)
+    return _Run(codes[:kept], tuples[:kept], max(left.ends, right.ends))
 
 
 @compiled
-def _bucket(code, shift):  # type: ignore[no-untyped-def]
-    return np.int64((np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift))
+def _pack(valid_from, valid_to, references, order, out):  # type: ignore[no-untyped-def]
+    for i in range(order.shape[0]):
+        source = order[i]
+        out[i, FROM] = valid_from[source]
+        out[i, TO] = valid_to[source]
+        for j in range(references.shape[0]):
+            out[i, REFERENCES + j] = references[j, source]
 
 
 @compiled
-def _take_block(pool, free, counts, size_class):  # type: ignore[no-untyped-def]
-    """The start of a block of this class; -1 if the pool must be extended. Free blocks are linked by their first word."""
-    start = free[size_class]
-    if start >= 0:
-        free[size_class] = pool[start, 0]
-        return start
-    size = _SMALLEST_BLOCK << (size_class - 1)
-    if counts[1] + size > pool.shape[0]:
-        return np.int64(-1)
-    start = counts[1]
-    counts[1] += size
-    return start
-
-
-@compiled
-def _give_block(pool, free, start, size_class):  # type: ignore[no-untyped-def]
-    pool[start, 0] = free[size_class]
-    free[size_class] = start
-
-
-@compiled
-def _drop_dead(buckets, pool, counts, bucket, frontier):  # type: ignore[no-untyped-def]
-    """Close the gaps that dead tuples leave in a bucket's block."""
-    start = buckets[bucket, _START]
-    count = buckets[bucket, _COUNT]
+def _merge(left_codes, left, right_codes, right, frontier, out_codes, out):  # type: ignore[no-untyped-def]
+    i = 0
+    j = 0
     kept = 0
-    for i in range(count):
-        if pool[start + i, TO] > frontier:
-            if kept < i:
-                for j in range(pool.shape[1]):
-                    pool[start + kept, j] = pool[start + i, j]
-            kept += 1
-    buckets[bucket, _COUNT] = kept
-    counts[0] -= count - kept
+    width = left.shape[1]
+    while i < left_codes.shape[0] or j < right_codes.shape[0]:
+        if j == right_codes.shape[0] or (i < left_codes.shape[0] and left_codes[i] <= right_codes[j]):
+            if left[i, TO] > frontier:
+                out_codes[kept] = left_codes[i]
+                for word in range(width):
+                    out[kept, word] = left[i, word]
+                kept += 1
+            i += 1
+        else:
+            if right[j, TO] > frontier:
+                out_codes[kept] = right_codes[j]
+                for word in range(width):
+                    out[kept, word] = right[j, word]
+                kept += 1
+            j += 1
+    return kept
 
 
 @compiled
-def _move(buckets, pool, free, bucket, new_start, new_class):  # type: ignore[no-untyped-def]
-    start = buckets[bucket, _START]
-    for i in range(buckets[bucket, _COUNT]):
-        for j in range(pool.shape[1]):
-            pool[new_start + i, j] = pool[start + i, j]
-    if buckets[bucket, _CLASS] > 0:
-        _give_block(pool, free, start, buckets[bucket, _CLASS])
-    buckets[bucket, _START] = new_start
-    buckets[bucket, _CLASS] = new_class
+def _gallop(codes, place, low):  # type: ignore[no-untyped-def]
+    """The first place from the given one on whose code is at least low."""
+    end = codes.shape[0]
+    step = 1
+    below = place
+    while place < end and codes[place] < low:
+        below = place + 1
+        place += step
+        step *= 2
+    above = min(place, end)
+    while below < above:
+        middle = (below + above) >> 1
+        if codes[middle] < low:
+            below = middle + 1
+        else:
+            above = middle
+    return below
 
 
 @compiled
-def _insert(  # type: ignore[no-untyped-def]
-    buckets, pool, free, counts, shift, codes, valid_from, valid_to, references, done, frontier
+def _meet(  # type: ignore[no-untyped-def]
+    cursor, codes, tuples, lows, highs, new_tuples, out_stored, out_probing, out_from, out_to, found
 ):
-    """Insert from position ``done`` on; the position at which the pool was exhausted, or the end."""
-    for i in range(done, codes.shape[0]):
-        bucket = _bucket(codes[i], shift)
-        size_class = buckets[bucket, _CLASS]
-        size = 0 if size_class == 0 else _SMALLEST_BLOCK << (size_class - 1)
-        if buckets[bucket, _COUNT] == size:
-            _drop_dead(buckets, pool, counts, bucket, frontier)
-            # Room for one more is not enough: the next insertions would sift the block again and again.
-            if buckets[bucket, _COUNT] > size - size // 4 - 1:
-                start = _take_block(pool, free, counts, size_class + 1)
-                if start < 0:
-                    return i
-                _move(buckets, pool, free, bucket, start, size_class + 1)
-        place = buckets[bucket, _START] + buckets[bucket, _COUNT]
-        pool[place, CODE] = codes[i]
-        pool[place, FROM] = valid_from[i]
-        pool[place, TO] = valid_to[i]
-        for j in range(references.shape[1]):
-            pool[place, REFERENCES + j] = references[i, j]
-        buckets[bucket, _COUNT] += 1
-        counts[0] += 1
-    return codes.shape[0]
+    """Fill the output, which has ``found`` pairs already; how many it has then.
 
-
-@compiled
-def _truncate(buckets, counts, shift, codes):  # type: ignore[no-untyped-def]
-    for i in range(codes.shape[0]):
-        buckets[_bucket(codes[i], shift), _COUNT] -= 1
-    counts[0] -= codes.shape[0]
-
-
-@compiled
-def _sweep(buckets, pool, free, counts, first, number, frontier):  # type: ignore[no-untyped-def]
-    for i in range(number):
-        bucket = (first + i) & (buckets.shape[0] - 1)
-        if buckets[bucket, _COUNT] == 0 and buckets[bucket, _CLASS] == 0:
-            continue
-        _drop_dead(buckets, pool, counts, bucket, frontier)
-        count = buckets[bucket, _COUNT]
-        size_class = buckets[bucket, _CLASS]
-        if count == 0:
-            _give_block(pool, free, buckets[bucket, _START], size_class)
-            buckets[bucket, _CLASS] = 0
-        elif size_class > 2 and count <= _SMALLEST_BLOCK << (size_class - 3):
-            start = _take_block(pool, free, counts, size_class - 1)
-            if start >= 0:
-                _move(buckets, pool, free, bucket, start, size_class - 1)
-
-
-@compiled
-def _collect(buckets, pool, frontier, out):  # type: ignore[no-untyped-def]
-    found = 0
-    for bucket in range(buckets.shape[0]):
-        start = buckets[bucket, _START]
-        for i in range(start, start + buckets[bucket, _COUNT]):
-            if pool[i, TO] > frontier:
-                for j in range(pool.shape[1]):
-                    out[found, j] = pool[i, j]
-                found += 1
-    return found
-
-
-@compiled
-def _probe(  # type: ignore[no-untyped-def]
-    buckets, pool, shift, codes, valid_from, valid_to, references, stored_first, row, place, out, out_from, out_to
-):
-    """Fill the output from (row, place in its bucket) on; where to go on, and how many tuples were compared."""
-    stored_width = pool.shape[1] - REFERENCES
-    stored_at = 0 if stored_first else references.shape[1]
-    probing_at = stored_width if stored_first else 0
-    found = 0
+    The cursor is (probing tuple, first place of its codes, place to go on or -1, compared).
+    """
+    room = out_from.shape[0]
+    row = cursor[0]
+    first = cursor[1]
+    place = cursor[2]
     compared = 0
-    while row < codes.shape[0]:
-        code = codes[row]
-        begin = valid_from[row]
-        end = valid_to[row]
-        bucket = _bucket(code, shift)
-        start = buckets[bucket, _START]
-        for i in range(start + place, start + buckets[bucket, _COUNT]):
-            if pool[i, CODE] != code:
-                continue
+    while row < lows.shape[0]:
+        if place < 0:
+            # Bounds that do not rise with the keys (saturated ones) make the walk begin anew.
+            if first > 0 and codes[first - 1] >= lows[row]:
+                first = 0
+            first = _gallop(codes, first, lows[row])
+            place = first
+        high = highs[row]
+        begin = new_tuples[row, FROM]
+        end = new_tuples[row, TO]
+        while place < codes.shape[0] and codes[place] <= high:
             compared += 1
-            if pool[i, FROM] < end and begin < pool[i, TO]:
-                if found == out_from.shape[0]:
-                    return found, row, i - start, compared - 1
-                out_from[found] = max(begin, pool[i, FROM])
-                out_to[found] = min(end, pool[i, TO])
-                for j in range(stored_width):
-                    out[found, stored_at + j] = pool[i, REFERENCES + j]
-                for j in range(references.shape[1]):
-                    out[found, probing_at + j] = references[row, j]
+            if tuples[place, FROM] < end and begin < tuples[place, TO]:
+                if found == room:
+                    cursor[0] = row
+                    cursor[1] = first
+                    cursor[2] = place
+                    cursor[3] += compared - 1
+                    return found
+                out_from[found] = max(begin, tuples[place, FROM])
+                out_to[found] = min(end, tuples[place, TO])
+                for j in range(out_stored.shape[0]):
+                    out_stored[j, found] = tuples[place, REFERENCES + j]
+                for j in range(out_probing.shape[0]):
+                    out_probing[j, found] = new_tuples[row, REFERENCES + j]
                 found += 1
+            place += 1
         row += 1
-        place = 0
-    return found, row, place, compared
+        place = -1
+    cursor[0] = row
+    cursor[3] += compared
+    return found

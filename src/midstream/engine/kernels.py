@@ -1,4 +1,4 @@
-"""Compiled loops over arrays that more than one operator needs: gathering, sorting, selecting.
+"""Compiled loops over arrays that more than one operator needs: sorting and taking.
 
 All kernels are compiled once, cached on disk, and release the interpreter lock. They take int64 row numbers and
 C-contiguous arrays; nothing here knows what the numbers mean.
@@ -13,10 +13,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Flags", "Ints", "compiled", "gather_pairs", "gather_rows", "gather_values", "pick_column", "sort_order"]
+__all__ = ["Flags", "Ints", "compiled", "sort_order", "take_columns"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Like :func:`compiled`, but copied into its callers: a call with arrays costs more than a short loop."""
+    jitted: Callable[..., Any] = numba.njit(function, nogil=True, cache=True, boundscheck=False, inline="always")
+    return jitted
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,33 +32,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @compiled
-def gather_values(values, slots, out):  # type: ignore[no-untyped-def]
-    """out[i] = values[slots[i]]."""
-    for i in range(slots.shape[0]):
-        out[i] = values[slots[i]]
-
-
-@compiled
-def gather_pairs(values, slots, out):  # type: ignore[no-untyped-def]
-    """The same for values of two words each (decimals)."""
-    for i in range(slots.shape[0]):
-        out[i, 0] = values[slots[i], 0]
-        out[i, 1] = values[slots[i], 1]
-
-
-@compiled
-def gather_rows(rows, order, out):  # type: ignore[no-untyped-def]
-    """out[i, :] = rows[order[i], :]."""
-    for i in range(order.shape[0]):
-        for j in range(rows.shape[1]):
-            out[i, j] = rows[order[i], j]
-
-
-@compiled
-def pick_column(rows, column, mask, out):  # type: ignore[no-untyped-def]
-    """out[i] = rows[i, column] & mask: one input's row numbers as places in a ring of mask + 1 rows."""
-    for i in range(rows.shape[0]):
-        out[i] = rows[i, column] & mask
+def take_columns(matrix, order, out):  # type: ignore[no-untyped-def]
+    """out[:, i] = matrix[:, order[i]]."""
+    for j in range(matrix.shape[0]):
+        for i in range(order.shape[0]):
+            out[j, i] = matrix[j, order[i]]
 
 
 @compiled

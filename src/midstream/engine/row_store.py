@@ -2,11 +2,12 @@
 
 A row gets a number when it is appended and keeps it for life; numbers only grow. Combined tuples inside the engine
 hold numbers, not values; values are gathered when they are looked at, usually when a result leaves. ``release`` says
-that numbers below a bound will not be asked for again.
+that rows whose validity has ended will not be asked for again.
 
-Columns of fixed width live in ring buffers (a row's place is its number modulo the capacity), so appending, releasing
-and gathering never move what is there. Text, binary and nested columns live in Arrow segments that are merged
-geometrically: about log n segments, each row copied about log n times.
+Columns of fixed width share one ring of int64 words (a row's place is its number modulo the capacity): a word per
+column, two for a decimal, and in front one bit per column that is set where it is NULL. A row is thus one stretch of
+memory, and gathering it costs one cache miss, however many columns are wanted. Text, binary and nested columns live in
+Arrow segments that are merged geometrically: about log n segments, each row copied about log n times.
 """
 
 from __future__ import annotations
@@ -17,53 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from midstream.engine.arrays import Values, fixed_width_values, new_array, storage_dtype, wrap_values
+from midstream.engine.arrays import fixed_width_values, new_array, storage_dtype, wrap_values
 from midstream.engine.codes import encode
-from midstream.engine.kernels import Flags, Ints, gather_pairs, gather_values, pick_column
+from midstream.engine.kernels import Flags, Ints, compiled
 
 __all__ = ["RowStore"]
 
 _SMALLEST = 64
-
-
-class _FixedColumn:
-    """A ring of values of one width, with a ring of flags from the first NULL on."""
-
-    def __init__(self, data_type: pa.DataType, capacity: int) -> None:
-        dtype = storage_dtype(data_type)
-        assert dtype is not None
-        self.type = data_type
-        self.is_pair = bool(pat.is_decimal(data_type))
-        self.values = np.zeros((capacity, 2) if self.is_pair else capacity, dtype)
-        self.valid: Flags | None = None
-
-    def resize(self, capacity: int, start: int, end: int) -> None:
-        """Move the rows [start, end) into a ring of another capacity."""
-        self.values = _moved(self.values, capacity, start, end)
-        if self.valid is not None:
-            self.valid = _moved(self.valid, capacity, start, end)
-
-    def append(self, array: pa.Array, end: int) -> None:
-        values, valid = fixed_width_values(array)
-        if valid is not None and self.valid is None:
-            self.valid = np.ones(len(self.values), np.bool_)
-        _write_ring(self.values, values, end)
-        if self.valid is not None:
-            _write_ring(self.valid, np.ones(len(values), np.bool_) if valid is None else valid, end)
-
-    def gather(self, slots: Ints) -> pa.Array:
-        if self.is_pair:
-            out = new_array((len(slots), 2))
-            gather_pairs(self.values, slots, out)
-        else:
-            out = new_array(len(slots), self.values.dtype)
-            gather_values(self.values, slots, out)
-        valid = None if self.valid is None else self.valid[slots]
-        return wrap_values(out, valid, self.type)
-
-    @property
-    def bytes(self) -> int:
-        return self.values.nbytes + (0 if self.valid is None else self.valid.nbytes)
+_VALID_TO = 0
+"""The word that holds how long the row is needed. The words with the NULL bits follow, then the columns."""
 
 
 class _SegmentedColumn:
@@ -120,12 +83,20 @@ class RowStore:
         self.types = tuple(types)
         self.start = 0
         self.end = 0
-        self.capacity = _SMALLEST
-        self._valid_to: Ints = np.zeros(_SMALLEST, np.int64)
-        self._columns: list[_FixedColumn | _SegmentedColumn] = [
-            _SegmentedColumn(t) if storage_dtype(t) is None else _FixedColumn(t, _SMALLEST) for t in types
-        ]
-        self._codes: dict[int, _FixedColumn] = {}
+        self._segmented: dict[int, _SegmentedColumn] = {}
+        self._words: dict[int, int] = {}
+        self._codes: dict[int, int] = {}
+        self._has_nulls = [False] * len(self.types)
+        # Up to 63 NULL bits per word: the sign stays free.
+        self._null_words = -(-len(self.types) // 63)
+        width = 1 + self._null_words
+        for column, data_type in enumerate(self.types):
+            if storage_dtype(data_type) is None:
+                self._segmented[column] = _SegmentedColumn(data_type)
+            else:
+                self._words[column] = width
+                width += 2 if pat.is_decimal(data_type) else 1
+        self._ring = np.zeros((_SMALLEST, width), np.int64)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -133,98 +104,135 @@ class RowStore:
     @property
     def bytes(self) -> int:
         """Memory held, spare room included."""
-        return self._valid_to.nbytes + sum(c.bytes for c in (*self._columns, *self._codes.values()))
+        return self._ring.nbytes + sum(column.bytes for column in self._segmented.values())
 
     def append(self, columns: Sequence[pa.Array], valid_to: Ints) -> Ints:
         """Add rows that are needed until ``valid_to``; their numbers."""
         count = len(valid_to)
-        if len(self) + count > self.capacity:
+        if len(self) + count > len(self._ring):
             self._resize(len(self) + count)
-        for column, array in zip(self._columns, columns, strict=True):
-            column.append(array, self.end if isinstance(column, _FixedColumn) else self.start)
-        for column_number, kept in self._codes.items():
-            kept.append(_coded(columns[column_number]), self.end)
-        _write_ring(self._valid_to, valid_to, self.end)
+        places = np.arange(self.end, self.end + count) & (len(self._ring) - 1)
+        self._ring[places, _VALID_TO] = valid_to
+        self._ring[places, 1 : 1 + self._null_words] = 0
+        for column, array in enumerate(columns):
+            if column in self._segmented:
+                self._segmented[column].append(array, self.start)
+            else:
+                self._write(column, array, places)
+            if column in self._codes:
+                self._write_codes(column, array, places)
         self.end += count
         return np.arange(self.end - count, self.end)
 
+    def _write(self, column: int, array: pa.Array, places: Ints) -> None:
+        values, valid = fixed_width_values(array)
+        word = self._words[column]
+        if values.ndim == 2:
+            self._ring[places, word] = values[:, 0]
+            self._ring[places, word + 1] = values[:, 1]
+        else:
+            self._ring[places, word] = values
+        if valid is not None:
+            self._has_nulls[column] = True
+            self._ring[places, 1 + column // 63] |= (~valid).astype(np.int64) << (column % 63)
+
+    def _write_codes(self, column: int, array: pa.Array, places: Ints) -> None:
+        codes, valid = encode(array)
+        self._ring[places, self._codes[column]] = codes
+        if valid is not None and column in self._segmented:
+            self._has_nulls[column] = True
+            self._ring[places, 1 + column // 63] |= (~valid).astype(np.int64) << (column % 63)
+
     def gather(self, column: int, rows: Ints) -> pa.Array:
         """The column's values in the given rows."""
-        stored = self._columns[column]
-        if isinstance(stored, _SegmentedColumn):
-            return stored.gather(rows)
-        return stored.gather(rows & (self.capacity - 1))
+        return self.gather_all([column], rows)[0]
 
-    def gather_from(self, column: int, references: Ints, position: int) -> pa.Array:
-        """The same with the row numbers taken from one column of a matrix of references."""
-        stored = self._columns[column]
-        if isinstance(stored, _SegmentedColumn):
-            return stored.gather(np.ascontiguousarray(references[:, position]))
-        slots = new_array(len(references))
-        pick_column(references, position, self.capacity - 1, slots)
-        return stored.gather(slots)
+    def gather_all(self, columns: Sequence[int], rows: Ints) -> list[pa.Array]:
+        """Several columns' values in the given rows."""
+        wanted: list[int] = []
+        for column in columns:
+            if column in self._words:
+                wanted += range(self._words[column], self._words[column] + self._width(column))
+        nulls = sorted({1 + c // 63 for c in columns if c in self._words and self._has_nulls[c]})
+        words = self._gather_words([*wanted, *nulls], rows)
+        arrays = []
+        place = 0
+        for column in columns:
+            if column in self._segmented:
+                arrays.append(self._segmented[column].gather(rows))
+                continue
+            width = self._width(column)
+            valid = None
+            if self._has_nulls[column]:
+                valid = (words[len(wanted) + nulls.index(1 + column // 63)] >> (column % 63)) & 1 == 0
+            arrays.append(_narrowed(words[place : place + width], valid, self.types[column]))
+            place += width
+        return arrays
 
     def keep_codes(self, column: int) -> None:
         """Compute the column's key codes once per row from now on: hashing text for each combined tuple is slow."""
         if column not in self._codes:
-            kept = _FixedColumn(pa.int64(), self.capacity)
-            kept.append(_coded(self.gather(column, np.arange(self.start, self.end))), self.start)
-            self._codes[column] = kept
+            rows = np.arange(self.start, self.end)
+            array = self.gather(column, rows)
+            self._codes[column] = self._ring.shape[1]
+            self._ring = np.concatenate([self._ring, np.zeros((len(self._ring), 1), np.int64)], axis=1)
+            self._write_codes(column, array, rows & (len(self._ring) - 1))
 
-    def gather_codes(self, column: int, references: Ints, position: int) -> tuple[Ints, Flags | None]:
-        """The key codes of a column in the referenced rows, as :func:`~midstream.engine.codes.encode` gives them."""
+    def gather_codes(self, column: int, rows: Ints) -> tuple[Ints, Flags | None]:
+        """The key codes of a column in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""
         if column not in self._codes:
-            return encode(self.gather_from(column, references, position))
-        slots = new_array(len(references))
-        pick_column(references, position, self.capacity - 1, slots)
-        return encode(self._codes[column].gather(slots))
+            return encode(self.gather(column, rows))
+        words = self._gather_words([self._codes[column], 1 + column // 63], rows)
+        valid = (words[1] >> (column % 63)) & 1 == 0 if self._has_nulls[column] else None
+        return words[0], valid
 
     def release(self, frontier: int) -> None:
         """Give up the leading rows whose validity has ended at the frontier."""
-        self.start = _first_alive(self._valid_to, self.start, self.end, frontier)
-        for column in self._columns:
-            if isinstance(column, _SegmentedColumn):
-                column.release(self.start)
-        if self.capacity > _SMALLEST and len(self) < self.capacity // 8:
+        self.start = _first_alive(self._ring, self.start, self.end, frontier)
+        for column in self._segmented.values():
+            column.release(self.start)
+        if len(self._ring) > _SMALLEST and len(self) < len(self._ring) // 8:
             self._resize(len(self))
 
+    def _width(self, column: int) -> int:
+        return 2 if pat.is_decimal(self.types[column]) else 1
+
+    def _gather_words(self, words: Sequence[int], rows: Ints) -> Ints:
+        """The words of the given rows, one row of the result per word."""
+        out = new_array((len(words), len(rows)))
+        if words:
+            _gather_words(self._ring, np.array(words), rows, out)
+        return out
+
     def _resize(self, count: int) -> None:
+        """Move the rows into a ring with room for ``count`` and half as many again."""
         capacity = max(_SMALLEST, 1 << (count + count // 2).bit_length())
-        for column in (*self._columns, *self._codes.values()):
-            if isinstance(column, _FixedColumn):
-                column.resize(capacity, self.start, self.end)
-        self._valid_to = _moved(self._valid_to, capacity, self.start, self.end)
-        self.capacity = capacity
+        ring = np.zeros((capacity, self._ring.shape[1]), np.int64)
+        rows = np.arange(self.start, self.end)
+        ring[rows & (capacity - 1)] = self._ring[rows & (len(self._ring) - 1)]
+        self._ring = ring
 
 
-def _coded(array: pa.Array) -> pa.Array:
-    codes, valid = encode(array)
-    return wrap_values(codes, valid, pa.int64())
+def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Array:
+    """Words as an array of their type."""
+    if len(words) == 2:
+        return wrap_values(np.ascontiguousarray(words.T), valid, data_type)
+    dtype = storage_dtype(data_type)
+    return wrap_values(words[0].astype(dtype, copy=False), valid, data_type)
 
 
-def _moved(ring: Values, capacity: int, start: int, end: int) -> Values:
-    moved = np.zeros((capacity, *ring.shape[1:]), ring.dtype)
-    rows = np.arange(start, end)
-    moved[rows & (capacity - 1)] = ring[rows & (len(ring) - 1)]
-    return moved
+@compiled
+def _gather_words(ring, words, rows, out):  # type: ignore[no-untyped-def]
+    mask = ring.shape[0] - 1
+    for i in range(rows.shape[0]):
+        place = rows[i] & mask
+        for j in range(words.shape[0]):
+            out[j, i] = ring[place, words[j]]
 
 
-def _write_ring(ring: Values, values: Values, end: int) -> None:
-    """Write consecutive rows, the first of which is number ``end``."""
-    place = end & (len(ring) - 1)
-    until_wrap = min(len(values), len(ring) - place)
-    ring[place : place + until_wrap] = values[:until_wrap]
-    ring[: len(values) - until_wrap] = values[until_wrap:]
-
-
-def _first_alive(valid_to: Ints, start: int, end: int, frontier: int) -> int:
-    """The first row from start on whose validity has not ended."""
-    mask = len(valid_to) - 1
-    while start < end:
-        # Look at growing stretches: most calls end within the first, a burst of expiry stays vectorised.
-        stretch = min(end, start + 1024)
-        alive = valid_to[np.arange(start, stretch) & mask] > frontier
-        if alive.any():
-            return start + int(alive.argmax())
-        start = stretch
+@compiled
+def _first_alive(ring, start, end, frontier):  # type: ignore[no-untyped-def]
+    mask = ring.shape[0] - 1
+    while start < end and ring[start & mask, 0] <= frontier:
+        start += 1
     return start

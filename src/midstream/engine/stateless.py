@@ -64,7 +64,7 @@ class PickOperator(Operator):
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
             at_hand = {new: batch.at_hand[old] for new, old in enumerate(self._chosen) if old in batch.at_hand}
-            references = batch.references if self._used is None else batch.references[:, self._used].copy()
+            references = batch.references if self._used is None else batch.references[self._used]
             yield Batch(self.layout, batch.valid_from, batch.valid_to, references, at_hand)
 
 
@@ -125,7 +125,7 @@ class StoreOperator(Operator):
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
             numbers = self.store.append(batch.columns(), batch.valid_to)
-            yield Batch(self.layout, batch.valid_from, batch.valid_to, numbers.reshape(-1, 1))
+            yield Batch(self.layout, batch.valid_from, batch.valid_to, numbers.reshape(1, -1))
 
     def expire(self, retention: int) -> None:
         self.store.release(retention)

@@ -54,9 +54,11 @@ def sort_conditions(
             # A condition without columns holds for all rows or none: one leaf is enough to carry it.
             selections[mask.bit_length() - 1 if mask else home or 0][condition] = None
     classes: list[tuple[Condition, ...]] = []
-    for expressions in _merged(equalities):
-        members = [Condition(expression, masks[expression]) for expression in expressions]
-        members.sort(key=_preference)
+    merged = [
+        sorted((Condition(e, masks[e]) for e in expressions), key=_preference) for expressions in _merged(equalities)
+    ]
+    # In an order of their own, so that a plan taken apart and built again stays the same.
+    for members in sorted(merged, key=lambda members: [_preference(member) for member in members]):
         kept: dict[int, Condition] = {}
         spanning: list[Condition] = []
         for member in members:
@@ -70,7 +72,7 @@ def sort_conditions(
         if len(kept) + len(spanning) > 1:
             classes.append((*kept.values(), *spanning))
     return (
-        tuple(sorted(classes, key=lambda members: [_preference(member) for member in members])),
+        tuple(classes),
         tuple(tuple(parts) for parts in selections),
         tuple(Condition(expression, mask) for expression, mask in residuals.items()),
     )

@@ -220,8 +220,8 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def select(plan: Plan, conditions: Sequence[Expression]) -> Plan:
-    """The plan's rows for which all conditions hold."""
-    return Select(plan, conjunction(conditions)) if conditions else plan
+    """The plan's rows for which all conditions hold, each tested once."""
+    return Select(plan, conjunction(dict.fromkeys(conditions))) if conditions else plan
 
 
 def is_join_block(plan: Plan) -> bool:

@@ -8,7 +8,7 @@
 
 Aliases stand side by side; parentheses group. Without parentheses the order is left-deep: ``a b c`` is ``(a b) c``.
 An alias that is no plain word is written in double quotes. A text names all aliases of one SELECT's FROM clause, each
-once; which SELECT it speaks of in a query with several is in ``planning/reorder_joins``.
+once; which SELECT it speaks of in a query with several is in ``planning/plan_with_join_order``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from tests.planning.plans import condition, cross, equal, joined, project, where
 from midstream.algebra.plan import Alias, Distinct, Plan, Union
 from midstream.errors import BadJoinOrder
 from midstream.planning.default_plan import default_plan
-from midstream.planning.reorder_joins import join_graphs, plan_with_join_order
+from midstream.planning.equivalents import equivalent_plans
+from midstream.planning.plan_with_join_order import plan_with_join_order
+from midstream.planning.reorder_joins import join_graphs
 
 
 def orders(plan: Plan) -> list[str]:
@@ -48,7 +50,13 @@ def test_columns_keep_their_places_without_a_projection() -> None:
 
 def test_default_plan_with_an_order_is_the_plan_of_that_order() -> None:
     default = default_plan(three())
+    assert plan_with_join_order(three(), "a b c") == default
     assert plan_with_join_order(plan_with_join_order(default, "c (b a)"), "a b c") == default
+
+
+def test_named_plan_is_among_the_equivalent_plans() -> None:
+    named = plan_with_join_order(three(), "a (b c)")
+    assert any(plan == named for plan in equivalent_plans(three()))
 
 
 def test_error_speaks_of_the_select_that_shares_most_names() -> None:
