@@ -111,10 +111,16 @@ class QueryError(MidstreamError):
         if self.text is None or self.line is None or self.column is None:
             return []
         source = self.text.split("\n")[self.line - 1]
+        before = source[: self.column - 1]
+        after = source[self.column - 1 :]
+        if len(before) > 80:
+            before = "…" + before[-79:]
+        if len(after) > 40:
+            after = after[:39] + "…"
         prefix = f"  line {self.line}: "
         # Tabs stay tabs so that the caret stands below its character in any terminal.
-        blank = "".join("\t" if c == "\t" else " " for c in source[: self.column - 1])
-        return [prefix + source, " " * len(prefix) + blank + "^"]
+        blank = "".join("\t" if c == "\t" else " " for c in before)
+        return [prefix + before + after, " " * len(prefix) + blank + "^"]
 
 
 class SyntaxProblem(QueryError):

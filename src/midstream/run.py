@@ -155,9 +155,9 @@ class LocalRun:
         if watermark is None or (isinstance(watermark, int) and not isinstance(watermark, bool)):
             return watermark
         time_type = self.plan.time_domain.type
-        if isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type):
-            if (watermark.tzinfo is None) == (time_type.tz is None):
-                return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
+        is_moment = isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type)
+        if is_moment and (watermark.tzinfo is None) == (time_type.tz is None):
+            return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
         raise PushedTypeMismatch(
             f"the watermark {watermark!r} does not fit event times of type {time_type}",
             hint="Give ticks, or a datetime with a time zone exactly if the event times have one.",

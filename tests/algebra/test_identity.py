@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from tests.planning.plans import condition, cross, equal, group, joined, project, value, where, window
 
 from midstream.algebra.expressions import Column
 from midstream.algebra.functions import call
 from midstream.algebra.identity import equality_classes
 from midstream.algebra.plan import Difference, Distinct, Join, Plan, Union
+from tests.planning.plans import condition, cross, equal, group, joined, project, value, where, window
 
 
 def side(alias: str) -> Plan:

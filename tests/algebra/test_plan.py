@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.planning.plans import condition, cross, equal, group, joined, project, value, where, window
 
 from midstream.algebra.bounded_state import check_bounded_state
 from midstream.algebra.expressions import Column, Literal
@@ -26,6 +25,7 @@ from midstream.algebra.plan import (
 from midstream.algebra.stream import Stream
 from midstream.algebra.windows import NEVER, WindowSpec
 from midstream.errors import BadPlan, UnboundedState
+from tests.planning.plans import condition, cross, equal, group, joined, project, value, where, window
 
 LISTS = Window(Stream("l", pa.schema({"ts": pa.int64(), "list": pa.list_(pa.int64())}), "ts"), "l", WindowSpec(9))
 

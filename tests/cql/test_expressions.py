@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.cql.declared import STREAMS, item, refusal, type_of
 
 from midstream.algebra.expressions import Literal
 from midstream.algebra.functions import FUNCTIONS
 from midstream.algebra.plan import Project
 from midstream.cql import parse
+from tests.cql.declared import STREAMS, item, refusal, type_of
 
 
 def literal(text: str) -> Literal:

@@ -6,12 +6,12 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.cql.declared import STREAMS
 
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.cql.query_grammar import MAX_RELATIONS
 from midstream.errors import NotSupported, QueryError
+from tests.cql.declared import STREAMS
 
 MANY = [
     Stream(f"s{i}", pa.schema({"ts": pa.timestamp("us"), "k": pa.int64(), "v": pa.string()}), "ts") for i in range(130)

@@ -6,11 +6,11 @@ import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cql.declared import STREAMS
 
 from midstream.algebra.plan import Plan
 from midstream.cql import parse
 from midstream.errors import QueryError
+from tests.cql.declared import STREAMS
 
 QUERIES = [
     "SELECT b.*, id FROM bids [RANGE 5 MINUTES SLIDE 1 MINUTE] b, auctions [NOW] AS a WHERE auction = a.id AND NOT ok",

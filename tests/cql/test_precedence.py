@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.cql.declared import item
 
 ROW = "(SELECT 3 AS price, 5 AS auction, TRUE AS ok, 'ab' AS bidder) AS bids"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from tests.cql.declared import BIDS, STREAMS, explained, refusal
 
 from midstream.algebra.plan import Difference, Distinct, Union
 from midstream.cql import parse
 from midstream.errors import MidstreamError
+from tests.cql.declared import BIDS, STREAMS, explained, refusal
 
 
 def check(query: str, plan: str) -> None:

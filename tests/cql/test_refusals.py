@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.cql.declared import STREAMS, refusal
 
 from midstream.cql import parse
 from midstream.errors import NotSupported, SyntaxProblem
+from tests.cql.declared import STREAMS, refusal
 
 JOINED = "FROM bids [NOW] b"
 

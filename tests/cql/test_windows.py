@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.cql.declared import STREAMS, refusal
 
 from midstream.algebra.windows import WindowSpec
 from midstream.cql import parse
 from midstream.errors import MidstreamError
+from tests.cql.declared import STREAMS, refusal
 
 MINUTE = 60_000_000
 

@@ -8,11 +8,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import columns_of, run
 
 from midstream.algebra.expressions import Column, Literal
 from midstream.algebra.functions import FUNCTIONS, call, cast
 from midstream.engine.evaluate import _KERNELS, evaluate, truth
+from tests.engine.evaluated import columns_of, run
 
 TYPES = [
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
@@ -40,6 +40,8 @@ def some_values(data_type: pa.DataType, length: int) -> pa.Array:
         values = [np.dtype(data_type.to_pandas_dtype()).type(i - 1) for i in range(length)]
     elif pa.types.is_date64(data_type):
         values = [i * 86_400_000 for i in range(length)]
+    elif getattr(data_type, "unit", None) == "ns":
+        values = [i * 1000 for i in range(length)]  # whole microseconds, which Python can show
     elif pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
         values = list(range(length))
     elif pa.types.is_fixed_size_binary(data_type):
@@ -204,6 +206,17 @@ def test_nulls_without_a_type_take_part() -> None:
     assert run("concat", nothing, pa.array(["a", "b"])) == ["a", "b"]
     assert run("abs", nothing) == [None, None]
     assert run("coalesce", nothing) == [None, None]
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+def test_truth_of_a_comparison_of_every_type(data_type: pa.DataType) -> None:
+    array, column = some_values(data_type, 5), Column("", "x", data_type)
+    valid = [value is not None for value in array.to_pylist()]
+    for predicate, expected in [
+        (call("<=", column, column), valid),
+        (call("not", call("=", column, column)), [False] * 5),
+    ]:
+        assert truth(predicate, lambda _: array, 5).tolist() == expected
 
 
 def test_cast_of_a_shared_expression_keeps_its_type() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import random
 from decimal import Decimal
 from typing import Any
@@ -295,11 +294,7 @@ def alike(ours: Any, theirs: Any) -> bool:
 
 
 LIMITS = settings(
-    derandomize="EXAMPLES" not in os.environ,
-    deadline=None,
-    max_examples=int(os.environ.get("EXAMPLES", "60")),
-    suppress_health_check=list(HealthCheck),
-    database=None,
+    derandomize=True, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck), database=None
 )
 
 

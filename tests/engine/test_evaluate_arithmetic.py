@@ -8,9 +8,9 @@ from decimal import Decimal, localcontext
 
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import run, same
 
 from midstream.algebra.expressions import Literal
+from tests.engine.evaluated import run, same
 
 NAN, INF = float("nan"), float("inf")
 LOW, HIGH = -(2**63), 2**63 - 1

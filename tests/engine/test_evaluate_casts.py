@@ -7,10 +7,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import run_cast, same
 
 from midstream.algebra.expressions import Cast, Column
 from midstream.engine.evaluate import evaluate
+from tests.engine.evaluated import run_cast, same
 
 NAN, INF = float("nan"), float("inf")
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -168,9 +168,11 @@ def test_whole_numbers_are_read_from_text(text: str, number: int | None) -> None
     ("text", "number"),
     [
         ("1.5", 1.5), (" 1.5 ", 1.5), ("1.", 1.0), (".5", 0.5), ("+1.5", 1.5), ("-.5e-2", -0.005), ("1e5", 1e5),
-        ("1e400", INF), ("-1e400", -INF), ("1e-400", 0.0), ("inf", INF), ("-Infinity", -INF), ("+inf", INF), ("NaN", NAN),
+        ("1e400", INF), ("-1e400", -INF), ("1e-400", 0.0), ("inf", INF), ("-Infinity", -INF), ("+inf", INF),
+        ("NaN", NAN),
         ("0.1", 0.1), ("9007199254740993", 2.0**53), ("123456789012345678901234567890", 1.2345678901234568e29),
-        ("", None), (".", None), ("1e", None), ("1d", None), ("0x10", None), ("1_0.5", None), ("infin", None), ("--5", None),
+        ("", None), (".", None), ("1e", None), ("1d", None), ("0x10", None), ("1_0.5", None), ("infin", None),
+        ("--5", None),
     ],
 )  # fmt: skip
 def test_floats_are_read_from_text(text: str, number: float | None) -> None:

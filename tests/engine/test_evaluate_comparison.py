@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import columns_of, run, same
 
 from midstream.algebra.expressions import Column, Literal
 from midstream.algebra.functions import call
 from midstream.engine.evaluate import truth
+from tests.engine.evaluated import columns_of, run, same
 
 NAN, INF = float("nan"), float("inf")
 # Ascending; values of one group are equal.

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import evaluated, run, run_cast
 
 from midstream.algebra.functions import cast
+from tests.engine.evaluated import evaluated, run, run_cast
 
 PARTS = ["year", "month", "day", "hour", "minute", "second"]
 LOW, HIGH = -(2**63), 2**63 - 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.engine.evaluated import run
 
 from midstream.algebra.expressions import Literal
+from tests.engine.evaluated import run
 
 # (start, length, what DuckDB gives for 'hello')
 CUTS = [

@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.planning.plans import where, window
 
 from midstream.algebra.aggregates import aggregate_call
 from midstream.algebra.expressions import Column, Expression, Literal
@@ -25,6 +24,7 @@ from midstream.algebra.plan import (
     Union,
     Window,
 )
+from tests.planning.plans import where, window
 
 STREAMS = ("p", "q", "r", "t")
 

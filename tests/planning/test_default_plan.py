@@ -6,7 +6,6 @@ import time
 from itertools import islice, pairwise
 
 import pytest
-from tests.planning.plans import chain_equalities, condition, cross, equal, group, joined, project, where, window
 
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Plan
@@ -14,6 +13,7 @@ from midstream.planning.default_plan import BALANCED_FROM, default_join_order, d
 from midstream.planning.equivalents import equivalent_plans
 from midstream.planning.join_graph import JoinGraph
 from midstream.planning.reorder_joins import join_graphs
+from tests.planning.plans import chain_equalities, condition, cross, equal, group, joined, project, where, window
 
 
 def order_of(plan: Plan) -> str:

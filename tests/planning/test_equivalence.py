@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.planning.reference import evaluate
-from tests.planning.strategies import plans, snapshots
 
 from midstream.algebra.plan import Plan
 from midstream.planning.default_plan import default_plan
@@ -17,6 +15,8 @@ from midstream.planning.equivalents import equivalent_plans
 from midstream.planning.join_enumeration import enumerate_join_orders
 from midstream.planning.reorder_joins import join_graphs, map_join_blocks
 from midstream.planning.rules import RULES, Rule
+from tests.planning.reference import evaluate
+from tests.planning.strategies import plans, snapshots
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

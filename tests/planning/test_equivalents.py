@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.planning.plans import condition, cross, equal, group, joined, project, where, window
-
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Plan
 from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import equivalent_plans
 from midstream.planning.reorder_joins import join_graphs
+from tests.planning.plans import condition, cross, equal, group, joined, project, where, window
 
 
 def side(alias: str) -> Plan:

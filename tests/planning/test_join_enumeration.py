@@ -8,13 +8,13 @@ from itertools import islice
 from math import comb, factorial, prod
 
 import pytest
-from tests.planning.plans import chain_equalities, condition, equal, joined, value
 
 from midstream.algebra.expressions import Expression
 from midstream.algebra.functions import call
 from midstream.planning.join_enumeration import enumerate_join_orders
 from midstream.planning.join_graph import JoinGraph
 from midstream.planning.join_order import JoinOrder
+from tests.planning.plans import chain_equalities, condition, equal, joined, value
 
 
 def names(count: int) -> list[str]:

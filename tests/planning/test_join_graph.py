@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.planning.plans import condition, equal, joined, value, where, window
 
 from midstream.algebra.expressions import Column, Literal
 from midstream.algebra.functions import call
@@ -15,6 +14,7 @@ from midstream.errors import BadJoinOrder
 from midstream.planning.join_enumeration import enumerate_join_orders
 from midstream.planning.join_graph import JoinGraph
 from midstream.planning.join_order import parse_join_order
+from tests.planning.plans import condition, equal, joined, value, where, window
 
 
 def graph_of(aliases: str, *conditions: object) -> JoinGraph:

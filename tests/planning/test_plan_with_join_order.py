@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.planning.plans import condition, cross, equal, joined, project, where, window
 
 from midstream.algebra.plan import Alias, Distinct, Plan, Union
 from midstream.errors import BadJoinOrder
@@ -11,6 +10,7 @@ from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import equivalent_plans
 from midstream.planning.plan_with_join_order import plan_with_join_order
 from midstream.planning.reorder_joins import join_graphs
+from tests.planning.plans import condition, cross, equal, joined, project, where, window
 
 
 def orders(plan: Plan) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.planning.plans import column, condition, cross, equal, group, items, joined, project, value, where, window
 
 from midstream.algebra.aggregates import aggregate_call
 from midstream.algebra.expressions import Cast, Column, Literal
@@ -34,6 +33,7 @@ from midstream.algebra.stream import Stream
 from midstream.algebra.windows import WindowSpec
 from midstream.planning import rules
 from midstream.planning.rules import RULES, Rule
+from tests.planning.plans import column, condition, cross, equal, group, items, joined, project, value, where, window
 
 GOLDEN = Path(__file__).parent / "golden"
 

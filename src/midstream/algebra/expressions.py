@@ -157,6 +157,8 @@ class Call(Expression):
             left, right = operands[0]._text(level), operands[1]._text(level + 1)
             word = name.upper() if name.isalpha() else name
             return _wrapped(f"{left} {word} {right}", level, outer)
+        if name == "negate":
+            return f"-{operands[0]._text(_ATOM)}"
         if name == "not":
             return _wrapped(f"NOT {operands[0]._text(_NOT + 1)}", _NOT, outer)
         if name == "is_null":

@@ -52,7 +52,8 @@ def call(function: str, *arguments: Expression) -> Call:
     low, high, resolve = FUNCTIONS[function]
     if not low <= len(arguments) <= high:
         expected = str(low) if low == high else f"{low} to {high}" if high < _MANY else f"at least {low}"
-        raise TypeMismatch(f"function {function.upper()} takes {expected} arguments, not {len(arguments)}")
+        plural = "" if expected.endswith("1") else "s"
+        raise TypeMismatch(f"function {function.upper()} takes {expected} argument{plural}, not {len(arguments)}")
     taken, data_type = resolve(function, arguments)
     return Call(function, tuple(taken), data_type)
 
@@ -207,7 +208,7 @@ def _decimal_arithmetic(function: str, arguments: Sequence[Expression]) -> tuple
         precision = max(digits) + scale + (1 if function in "+-" else 0)
     if scale > 38:
         raise TypeMismatch(
-            f"{function} on {arguments[0]} and {arguments[-1]} has {scale} digits after the point; at most 38 can be kept",
+            f"{arguments[0]} {function} {arguments[-1]} has {scale} digits after the point; 38 can be kept",
             hint="Cast the operands to decimals with fewer digits, or to DOUBLE.",
         )
     return arguments, pa.decimal128(min(38, precision), scale)

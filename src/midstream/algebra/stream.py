@@ -1,6 +1,7 @@
 """A stream's declaration: name, schema, which column is the event time, how late a row may come.
 
->>> Stream("bids", pa.schema({"ts": pa.timestamp("us"), "price": pa.int64()}), "ts", lateness="30 seconds").lateness_ticks
+>>> schema = pa.schema({"ts": pa.timestamp("us"), "price": pa.int64()})
+>>> Stream("bids", schema, event_time="ts", lateness="30 seconds").lateness_ticks
 30000000
 """
 

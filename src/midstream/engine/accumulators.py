@@ -1,7 +1,7 @@
 """Aggregate functions as running totals: arguments into words, totals into values.
 
-Integers and decimals are summed exactly in limbs, floats exactly in fixed point (see ``exact_sum``); MIN and MAX work on
-order codes. A sum that its type cannot hold is NULL.
+Integers and decimals are summed exactly in limbs, floats exactly in fixed point (see ``exact_sum``); MIN and MAX
+work on order codes. A sum that its type cannot hold is NULL.
 """
 
 from __future__ import annotations

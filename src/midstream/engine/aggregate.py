@@ -1,8 +1,8 @@
 """Aggregate: one row per group and stretch of time in which the group's rows stay the same.
 
-Output from input: the groups are the different values of the keys; for each group and each stretch between two changes
-of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Certain, and therefore emitted, when
-the frontier has reached the end of the stretch.
+Output from input: the groups are the different values of the keys; for each group and each stretch between two
+changes of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Certain, and therefore
+emitted, when the frontier has reached the end of the stretch.
 
 State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the different
 (group, argument) pairs with their multiplicities. MIN and MAX over text, binary and long decimals, which have no order
@@ -15,7 +15,6 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.aggregates import AggregateCall, aggregate_call

@@ -7,10 +7,10 @@ Comparisons are rearranged so that each input has a key of its own and the rest 
     b.y BETWEEN a.x - 5 AND a.x + 5   →  b.y >= a.x - 5  and  b.y <= a.x + 5
     a.t < b.t                         →  b.t > a.t
 
-The rearranged bounds only choose candidates: the predicates themselves are evaluated on every candidate pair. The bounds
-must therefore never be too narrow. Whole numbers and timestamps are exact; for floats the bounds are widened by more
-than the arithmetic can round, and a band is used only if one of its predicates is false for NaN (an upper bound on a
-difference), because NaN counts as the greatest number and escapes every lower bound.
+The rearranged bounds only choose candidates: the predicates themselves are evaluated on every candidate pair. The
+bounds must therefore never be too narrow. Whole numbers and timestamps are exact; for floats the bounds are widened
+by more than the arithmetic can round, and a band is used only if one of its predicates is false for NaN (an upper
+bound on a difference), because NaN counts as the greatest number and escapes every lower bound.
 """
 
 from __future__ import annotations
@@ -189,4 +189,3 @@ def _terms(expression: Expression, sign: int) -> list[Term]:
     if isinstance(expression, Cast) and isinstance(expression.argument, Literal) and pat.is_duration(expression.type):
         return _terms(expression.argument, sign)
     return [(sign, expression)]
-

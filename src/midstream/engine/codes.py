@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from midstream.algebra.types import is_binary, is_string
-from midstream.engine.kernels import Flags, Ints, compiled
 from midstream.engine.arrays import fixed_width_values
+from midstream.engine.kernels import Flags, Ints, compiled
 
 __all__ = ["combine_codes", "encode", "is_exact", "order_codes"]
 

@@ -1,7 +1,7 @@
 """From a plan to running operators.
 
-Only the columns that something reads are carried: each node is told which of its fields are needed. Where a join sits on
-rows that are at hand, a store is put between them, so that the join can refer to them by number.
+Only the columns that something reads are carried: each node is told which of its fields are needed. Where a join
+sits on rows that are at hand, a store is put between them, so that the join can refer to them by number.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ array([ True, False,  True])
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +133,8 @@ class _Evaluation:
             return np.zeros(self._length, np.bool_)
         if len(scalars) == 2:
             left = array_of(left, self._length)
+        if pat.is_null(left.type):
+            return np.zeros(self._length, np.bool_)
         if not is_fixed_width(left.type):
             return truth_of(comparison.compare(function, left, right))
         rows: npt.NDArray[np.bool_] = compare_values(function, values(left), values(right))
@@ -153,10 +156,14 @@ class _Evaluation:
 
     def _compute(self, expression: Expression) -> Datum:
         if isinstance(expression, Literal):
-            return pa.scalar(expression.value, working_type(expression.type))
-        operands = [self.value(argument) for argument in expression.arguments]
+            return _scalar(expression)
         if isinstance(expression, Cast):
-            return _applied(lambda arguments, _: convert(arguments[0], expression.type), operands, expression.type)
+            argument = expression.argument
+            # Not floats: 0.0 and -0.0 are equal, and so would be found for each other.
+            if isinstance(argument, Literal) and not pat.is_floating(argument.type):
+                return _constant(argument, expression.type)
+            return _cast(self.value(argument), expression.type)
+        operands = [self.value(argument) for argument in expression.arguments]
         assert isinstance(expression, Call)
         result = working_type(expression.type)
         if expression.function not in _TAKE_NULLS and any(
@@ -164,6 +171,20 @@ class _Evaluation:
         ):
             return pa.scalar(None, result)
         return _applied(_KERNELS[expression.function], operands, result)
+
+
+def _scalar(literal: Literal) -> pa.Scalar:
+    return pa.scalar(literal.value, working_type(literal.type))
+
+
+@lru_cache(maxsize=4096)
+def _constant(literal: Literal, data_type: pa.DataType) -> pa.Scalar:
+    """A literal cast to another type, kept from batch to batch."""
+    return _cast(_scalar(literal), data_type)
+
+
+def _cast(operand: Datum, data_type: pa.DataType) -> Datum:
+    return _applied(lambda operands, _: convert(operands[0], data_type), [operand], data_type)
 
 
 def _applied(kernel: Kernel, operands: list[Datum], result: pa.DataType) -> Datum:

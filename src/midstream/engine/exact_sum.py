@@ -1,9 +1,10 @@
 """Sums of floats that can be added to and subtracted from for ever without losing a bit.
 
-A sliding sum adds rows as they come and subtracts them as they go. With ordinary floats the errors would stay behind
-(1e300 + 1 − 1e300 is 0), and the result would depend on the order of arrival, and so on batching and plan. Here a sum is
-an exact fixed-point number: 68 limbs of 32 bits, each in an int64 so that carries can wait, with the lowest bit worth
-2^-1074, the smallest float (the "small superaccumulator" of Neal 2015). It is rounded once, when it is read.
+A sliding sum adds rows as they come and subtracts them as they go. With ordinary floats the errors would stay
+behind (1e300 + 1 − 1e300 is 0), and the result would depend on the order of arrival, and so on batching and plan.
+Here a sum is an exact fixed-point number: 68 limbs of 32 bits, each in an int64 so that carries can wait, with the
+lowest bit worth 2^-1074, the smallest float (the "small superaccumulator" of Neal 2015). It is rounded once, when
+it is read.
 
 NaN and infinities are counted, not added.
 """

@@ -1,8 +1,9 @@
 """The smallest of a group's arguments as rows come and go: a heap per group, in one pool of nodes.
 
-A node is (key, end, left, right): an argument and when its row goes. Heaps are skew heaps, which need no balance data and
-merge in logarithmic amortised time. Rows that have gone are not searched for: they are passed over when they reach the
-top, and swept out when more than half of a heap is gone. The largest is the smallest of the complements.
+A node is (key, end, left, right): an argument and when its row goes. Heaps are skew heaps, which need no balance
+data and merge in logarithmic amortised time. Rows that have gone are not searched for: they are passed over when
+they reach the top, and swept out when more than half of a heap is gone. The largest is the smallest of the
+complements.
 
 A heap is two words: its root plus one (0: empty), and its number of nodes.
 """

@@ -41,10 +41,10 @@ def take_columns(matrix, order, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _is_sorted(keys):  # type: ignore[no-untyped-def]
-    for i in range(1, keys.shape[0]):
-        if keys[i - 1] > keys[i]:
-            return False
-    return True
+    i = 1
+    while i < keys.shape[0] and keys[i - 1] <= keys[i]:
+        i += 1
+    return i >= keys.shape[0]
 
 
 @compiled

@@ -1,8 +1,8 @@
 """Different keys, each with a small number (its slot) for as long as somebody holds it.
 
 Keys are rows of one or more columns of any scalar type, NULLs equal to each other. They are found by code (see
-``codes``); where codes are hashes, or stand for NULL, the key itself is compared. Slots of released keys are used again,
-so that arrays indexed by slot stay as small as the number of keys alive.
+``codes``); where codes are hashes, or stand for NULL, the key itself is compared. Slots of released keys are used
+again, so that arrays indexed by slot stay as small as the number of keys alive.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ def output_schema(plan: Plan) -> pa.Schema:
     """The schema of a plan's results."""
     time_type = plan.time_domain.type
     fields = [pa.field(field.name, field.type) for field in plan.schema]
-    return pa.schema(
-        [*fields, pa.field("valid_from", time_type, nullable=False), pa.field("valid_to", time_type)]
-    )
+    return pa.schema([*fields, pa.field("valid_from", time_type, nullable=False), pa.field("valid_to", time_type)])
 
 
 def to_record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:

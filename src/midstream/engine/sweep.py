@@ -40,7 +40,7 @@ _OUTPUT_WORDS = {COUNT: 1, INTEGER_SUM: 3, WIDE_SUM: 5, FLOAT_SUM: 2, EXTREME: 2
 
 @dataclass(frozen=True)
 class Total:
-    """A total to keep. ``distinct`` adds each different argument once: rows then carry the slot of (group, argument)."""
+    """A total to keep. ``distinct`` adds each different argument once: rows carry the slot of (group, argument)."""
 
     kind: int
     distinct: bool = False

@@ -26,6 +26,7 @@ Scenario.from_rows(
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +151,14 @@ def _push_code(push: Push) -> str:
     if not push.rows and push.watermark is not None:
         return f"heartbeat({push.watermark})"
     rows = ", ".join(
-        f'"{name}": {list(zip(*(column.to_pylist() for column in table.columns), strict=True))!r}'
+        f'"{name}": {list(zip(*(_values(column) for column in table.columns), strict=True))!r}'
         for name, table in push.rows.items()
     )
     return f"{{{rows}}}" if push.watermark is None else f"({{{rows}}}, {push.watermark})"
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; instants in UTC, because a zone has no short code."""
+    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
+        return list(column.to_pylist())
+    return [None if value is None else value.astimezone(datetime.UTC) for value in column.to_pylist()]

@@ -117,20 +117,26 @@ _MULTIPLY = _arithmetic(
 
 
 def _divide(operands: Sequence[Datum], result: pa.DataType) -> Datum:
-    dividend, divisor = operands
-    quotient = pc.divide(dividend, divisor)
-    if isinstance(divisor, pa.Scalar):
-        return pa.scalar(None, result) if divisor.as_py() == 0 else quotient
-    return empty_where(pc.equal(divisor, 0.0), quotient)
+    dividend, divisor = values(operands[0]), values(operands[1])
+    with np.errstate(all="ignore"):
+        return _build_unless(divisor == 0, dividend / divisor, operands, result)
+
+
+def _build_unless(undefined: Values, computed: Values, operands: Sequence[Datum], result: pa.DataType) -> pa.Array:
+    """What was computed from the operands, NULL where one of them is or where it is undefined."""
+    nulls = either_null(*(null_rows(operand) for operand in operands))
+    if undefined.any():
+        nulls = either_null(nulls, np.broadcast_to(undefined, computed.shape))
+    return build(computed, nulls, result)
 
 
 def _modulo(operands: Sequence[Datum], result: pa.DataType) -> Datum:
     """The remainder with the sign of the dividend; NULL for a divisor of zero."""
     left, right = operands
-    nulls = either_null(null_rows(left), null_rows(right))
     if not pat.is_decimal(result):
         remainder, zero = _remainder(values(left), values(right))
-        return build(remainder, either_null(nulls, zero), result)
+        return _build_unless(zero, remainder, operands, result)
+    nulls = either_null(null_rows(left), null_rows(right))
     length = max(len(d) for d in operands if not isinstance(d, pa.Scalar))
     left, right = array_of(left, length), array_of(right, length)
     scale = max(left.type.scale, right.type.scale)
@@ -141,17 +147,13 @@ def _modulo(operands: Sequence[Datum], result: pa.DataType) -> Datum:
 
 def _remainder(a: Values, b: Values) -> tuple[Values, Values]:
     """The remainders, and the rows that have none."""
-    zero = np.broadcast_to((b == 0).astype(np.bool_), _shape(a, b))
+    zero = (b == 0).astype(np.bool_)
     if object in (a.dtype, b.dtype):
         remainder = np.abs(a.astype(object)) % np.abs(np.where(zero, 1, b.astype(object)))
         return np.where(a < 0, -remainder, remainder), zero
     with np.errstate(invalid="ignore"):
         # C has no remainder for the least integer by -1; by 1 it is the same, zero.
         return np.fmod(a, b if b.dtype.kind == "f" else np.where(zero | (b == -1), 1, b)), zero
-
-
-def _shape(a: Values, b: Values) -> tuple[int, ...]:
-    return np.broadcast_shapes(a.shape, b.shape)
 
 
 def _negate(operands: Sequence[Datum], result: pa.DataType) -> Datum:
@@ -182,26 +184,29 @@ def _sign(operands: Sequence[Datum], result: pa.DataType) -> Datum:
 
 
 def _square_root(operands: Sequence[Datum], result: pa.DataType) -> Datum:
-    return empty_where(pc.less(operands[0], 0.0), pc.sqrt(operands[0]))
+    number = values(operands[0])
+    with np.errstate(all="ignore"):
+        return _build_unless(number < 0, np.sqrt(number), operands, result)
 
 
 def _logarithm(operands: Sequence[Datum], result: pa.DataType) -> Datum:
-    return empty_where(pc.less_equal(operands[0], 0.0), pc.ln(operands[0]))
+    number = values(operands[0])
+    with np.errstate(all="ignore"):
+        return _build_unless(number <= 0, np.log(number), operands, result)
 
 
 def _exponential(operands: Sequence[Datum], result: pa.DataType) -> Datum:
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return build(np.exp(values(operands[0])), null_rows(operands[0]), result)
 
 
 def _power(operands: Sequence[Datum], result: pa.DataType) -> Datum:
     """NULL for zero to a negative power, and for a negative number to a power that is not whole."""
     base, exponent = values(operands[0]), values(operands[1])
-    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):
         broken = (base < 0) & (exponent != np.floor(exponent)) & ~np.isnan(exponent)
-        undefined = np.broadcast_to(((base == 0) & (exponent < 0)) | broken, _shape(base, exponent))
-        raised = np.power(base, exponent)
-    return build(raised, either_null(null_rows(operands[0]), null_rows(operands[1]), undefined), result)
+        undefined = ((base == 0) & (exponent < 0)) | broken
+        return _build_unless(undefined, np.power(base, exponent), operands, result)
 
 
 KERNELS: dict[str, Kernel] = {

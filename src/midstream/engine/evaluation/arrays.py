@@ -55,6 +55,7 @@ _DTYPES: dict[int, str] = {
     pa.timestamp("us").id: "i8", pa.duration("us").id: "i8", pa.time32("s").id: "i4", pa.time64("us").id: "i8",
 }  # fmt: skip
 _BOOLEAN = pa.bool_().id
+_FALSE = pa.scalar(False)
 
 
 def working_type(data_type: pa.DataType) -> pa.DataType:
@@ -84,7 +85,9 @@ def is_fixed_width(data_type: pa.DataType) -> bool:
 def values(datum: Datum) -> Values:
     """The raw values of a fixed-width array without a copy; of a scalar, a NumPy scalar."""
     if isinstance(datum, pa.Scalar):
-        single: Values = values(pa.repeat(datum, 1))[0]
+        # Moments have their ticks as ``value``; everything else is a Python number.
+        number = datum.value if hasattr(datum, "value") else datum.as_py()
+        single: Values = np.dtype(_DTYPES.get(datum.type.id, "?")).type(number)
         return single
     buffer = datum.buffers()[1]
     if datum.type.id == _BOOLEAN:
@@ -159,9 +162,11 @@ def with_nulls(array: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
     return pc.if_else(build(rows, None, pa.bool_()), pa.scalar(None, array.type), array)
 
 
-def empty_where(nulls: Datum, datum: Datum) -> Datum:
+def empty_where(nulls: pa.Array, datum: Datum) -> Datum:
     """The datum with NULL where the condition is true (not where it is NULL)."""
-    return pc.if_else(pc.fill_null(nulls, False), pa.scalar(None, datum.type), datum)
+    if nulls.null_count:
+        nulls = pc.coalesce(nulls, _FALSE)
+    return pc.if_else(nulls, pa.scalar(None, datum.type), datum)
 
 
 def array_of(datum: Datum, length: int) -> pa.Array:

@@ -129,7 +129,8 @@ def _extreme(function: str) -> Kernel:
             if best is None:
                 best = array_of(operand, length)
             else:
-                better = pc.fill_null(compare(function, operand, best), False)
+                better = compare(function, operand, best)
+                # Where one of them is NULL, so is the comparison, and the other is taken.
                 best = pc.coalesce(pc.if_else(better, operand, best), best, operand)
         return pa.scalar(None, result) if best is None else best
 

@@ -1,0 +1,14 @@
+"""Run the benchmarks named on the command line, or all of them."""
+
+import argparse
+import importlib
+
+NAMES = ["j4", "window_growth", "many_way_join", "theta_join"]
+
+parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(NAMES)}")
+chosen = parser.parse_args().names or NAMES
+for unknown in set(chosen) - set(NAMES):
+    parser.error(f"there is no benchmark {unknown!r}; there are {', '.join(NAMES)}")
+for name in chosen:
+    importlib.import_module(f"benchmarks.{name}").main()

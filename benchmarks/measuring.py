@@ -1,0 +1,77 @@
+"""How benchmarks measure: in turns, by medians, each competitor in a process of its own where memory counts."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+REPEATS = 5
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds the work takes."""
+    gc.collect()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turns(competitors: dict[str, Callable[[], Any]], repeats: int = REPEATS) -> dict[str, float]:
+    """Median seconds of each, run in turns so that a busy machine disturbs all alike; one round to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in competitors}
+    for repeat in range(repeats + 1):
+        for name, work in competitors.items():
+            seconds = timed(work)
+            if repeat:
+                times[name].append(seconds)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def peak_mebibytes(module: str, *arguments: str) -> float:
+    """The peak memory of ``python -m module arguments``, which must print it last (see report_peak)."""
+    command = [sys.executable, "-m", module, *arguments]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    return float(printed.stdout.strip().splitlines()[-1])
+
+
+def report_peak() -> None:
+    """Print this process's peak memory in MiB."""
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def environment() -> dict[str, Any]:
+    """Machine, versions and commit."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        processor = models[0] if models else processor
+    return {
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{processor}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("duckdb", "numba", "numpy", "pyarrow")},
+    }
+
+
+def save(name: str, figures: dict[str, Any]) -> None:
+    """Print the figures, and keep them beside those of the other benchmarks."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({**figures, "environment": environment()}, indent=2) + "\n")
+    print(f"{name}:")
+    for key, value in figures.items():
+        print(f"  {key}: {value:.3f}" if isinstance(value, float) else f"  {key}: {value}")

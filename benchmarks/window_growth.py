@@ -1,0 +1,59 @@
+"""Cost per batch follows the batch, not the window.
+
+J4 with a ten times larger window and ten times as many keys has the same number of matches per batch. Its time per batch,
+once the windows are full, should be the same. Bar: at most 1.3 times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks.j4 import Size, make_batches, query
+from benchmarks.measuring import save
+
+ROWS = 20_000
+MEASURED = 24
+FACTOR = 10
+
+
+def median_batch_seconds(size: Size, filling: int) -> tuple[float, float, float]:
+    """Median and mean seconds, and mean results, of the batches after the first ``filling``."""
+    run = query(size).run_locally()
+    seconds, results = [], []
+    for batch in make_batches(size):
+        start = time.perf_counter()
+        results.append(run.push(batch).num_rows)
+        seconds.append(time.perf_counter() - start)
+    return (
+        statistics.median(seconds[filling:]),
+        statistics.mean(seconds[filling:]),
+        statistics.mean(results[filling:]),
+    )
+
+
+def main() -> None:
+    """Measure the plain and the larger window, in turns, three times each."""
+    small = Size(ROWS, 2 + 2 + MEASURED, 2 * ROWS, ROWS)
+    large = Size(ROWS, 2 * FACTOR + 2 + MEASURED, 2 * ROWS * FACTOR, ROWS * FACTOR)
+    median_batch_seconds(Size(ROWS, 4, 2 * ROWS, ROWS), 1)
+    plain, grown = [], []
+    for _ in range(3):
+        plain.append(median_batch_seconds(small, 4))
+        grown.append(median_batch_seconds(large, 2 * FACTOR + 2))
+    medians = [min(run[0] for run in runs) for runs in (plain, grown)]
+    means = [min(run[1] for run in runs) for runs in (plain, grown)]
+    save(
+        "window_growth",
+        {
+            "window": f"{small.window} against {large.window} ticks",
+            "results per batch": f"{plain[0][2]:.0f} against {grown[0][2]:.0f}",
+            "median seconds per batch": f"{medians[0]:.4f} against {medians[1]:.4f}",
+            "ratio of medians": medians[1] / medians[0],
+            "ratio of means": means[1] / means[0],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

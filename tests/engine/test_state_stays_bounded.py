@@ -1,0 +1,53 @@
+"""However long a stream runs, an operator holds what its windows hold, not more."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, Stream
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "s": pa.string(), "x": pa.float64()})
+STREAMS = [Stream(name, SCHEMA, "ts", lateness=50) for name in ("a", "b")]
+
+QUERIES = {
+    "join": "SELECT a.s FROM a [RANGE 500], b [RANGE 300] WHERE a.k = b.k",
+    "text join": "SELECT a.s FROM a [RANGE 500], b [RANGE 300] WHERE a.s = b.s AND a.k < 2",
+    "range join": "SELECT a.s FROM a [RANGE 200], b [NOW] WHERE ABS(a.x - b.x) < 0.01",
+    "distinct": "SELECT DISTINCT a.s, a.k FROM a [RANGE 500]",
+    "aggregate": "SELECT a.k, COUNT(*), SUM(a.x), MIN(a.x), MAX(a.s), COUNT(DISTINCT a.s) FROM a [RANGE 500] GROUP BY a.k",
+    "tumbling": "SELECT COUNT(*) FROM a [RANGE 500 SLIDE 500]",
+    "difference": "SELECT a.k FROM a [RANGE 500] EXCEPT ALL SELECT b.k FROM b [RANGE 300]",
+    "nested": "SELECT b.s, n.c FROM b [RANGE 100], (SELECT a.k AS k, COUNT(*) AS c FROM a [RANGE 500] GROUP BY a.k) n"
+    " WHERE b.k = n.k",
+}
+
+
+def _table(random: np.random.Generator, now: int) -> pa.Table:
+    times = now + random.integers(-40, 10, 60)
+    return pa.table(
+        {
+            "ts": times,
+            "k": random.integers(0, 40, 60),
+            # Ever new values: dictionaries of keys must forget too.
+            "s": [f"{now // 100}-{i}" for i in random.integers(0, 9, 60)],
+            "x": random.random(60) + now,
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_state_does_not_grow_with_the_length_of_the_stream(name):
+    random = np.random.default_rng(1)
+    run = ContinuousQuery(QUERIES[name], STREAMS).run_locally()
+    used = {window.stream.name for window in run.plan.windows()}
+    sizes, held = [], []
+    for now in range(0, 12_000, 20):
+        run.push({stream: _table(random, now) for stream in used})
+        metrics = run.metrics()
+        sizes.append(metrics["state_bytes"])
+        held.append(metrics["state_rows"])
+    assert max(sizes[300:]) <= 1.5 * max(sizes[50:300])
+    assert max(held[300:]) <= 1.5 * max(held[50:300])
+    run.finish()
+    assert run.metrics()["state_rows"] == 0
