@@ -1,7 +1,7 @@
 """Cost per batch follows the batch, not the window.
 
-J4 with a ten times larger window and ten times as many keys has the same number of matches per batch. Its time per batch,
-once the windows are full, should be the same. Bar: at most 1.3 times.
+J4 with a ten times larger window and ten times as many keys has the same number of matches per batch. Its time per
+batch, once the windows are full, should be the same. Bar: at most 1.3 times.
 """
 
 from __future__ import annotations

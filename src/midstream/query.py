@@ -9,8 +9,10 @@
 >>> print(query.plan("p o").explain())
 Project o.id AS id
 └─ Join o.id = p.id
-   ├─ Window payments AS p [RANGE 10]
-   └─ Window orders AS o [RANGE 10]
+   ├─ Project p.id
+   │  └─ Window payments AS p [RANGE 10]
+   └─ Project o.id
+      └─ Window orders AS o [RANGE 10]
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class LocalRun:
         if watermark is None or (isinstance(watermark, int) and not isinstance(watermark, bool)):
             return watermark
         time_type = self.plan.time_domain.type
-        is_moment = isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type)
-        if is_moment and (watermark.tzinfo is None) == (time_type.tz is None):
+        fits = pat.is_timestamp(time_type) and isinstance(watermark, datetime.datetime)
+        if fits and isinstance(watermark, datetime.datetime) and (watermark.tzinfo is None) == (time_type.tz is None):
             return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
         raise PushedTypeMismatch(
             f"the watermark {watermark!r} does not fit event times of type {time_type}",

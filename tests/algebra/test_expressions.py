@@ -40,6 +40,7 @@ def number(value: int) -> Literal:
         (call("case", call("is_null", A), number(0), A), "CASE WHEN a.x IS NULL THEN 0 ELSE a.x END"),
         (call("coalesce", A, number(0)), "COALESCE(a.x, 0)"),
         (Cast(A, pa.string()), "CAST(a.x AS string)"),
+        (Column("a", "x + b.y", pa.int64()), 'a."x + b.y"'),
         (Literal(None, pa.int64()), "NULL"),
         (Literal(True, pa.bool_()), "TRUE"),
         (Literal(datetime.date(2020, 1, 2), pa.date32()), "DATE '2020-01-02'"),

@@ -164,7 +164,7 @@ def test_cast_gives_the_type(name: str, data_type: pa.DataType) -> None:
         ("ok = (⟦ts = TIMESTAMP '2020-01-01 00:00:00+00:00')", "M1007", None),
         ("⟦price + 'x'", "M1007", "+ takes numbers, not bids.price (int64), 'x' (string)"),
         ("⟦-bidder", "M1007", "NEGATE takes numbers, not bids.bidder (string)"),
-        ("ok AND ⟦ABS(price, 1) > 0", "M1007", "function ABS takes 1 arguments, not 2"),
+        ("ok AND ⟦ABS(price, 1) > 0", "M1007", "function ABS takes 1 argument, not 2"),
         ("⟦IF(ok, 1)", "M1007", "function IF takes 3 arguments, not 2"),
         ("CASE WHEN ⟦price THEN 1 END", "M1007", "bids.price is not a condition but of type int64"),
         ("CASE price WHEN ⟦'a' THEN 1 END", "M1007", "cannot compare bids.price (int64) with 'a' (string)"),

@@ -14,7 +14,8 @@ QUERIES = {
     "text join": "SELECT a.s FROM a [RANGE 500], b [RANGE 300] WHERE a.s = b.s AND a.k < 2",
     "range join": "SELECT a.s FROM a [RANGE 200], b [NOW] WHERE ABS(a.x - b.x) < 0.01",
     "distinct": "SELECT DISTINCT a.s, a.k FROM a [RANGE 500]",
-    "aggregate": "SELECT a.k, COUNT(*), SUM(a.x), MIN(a.x), MAX(a.s), COUNT(DISTINCT a.s) FROM a [RANGE 500] GROUP BY a.k",
+    "aggregate": "SELECT a.k, COUNT(*), SUM(a.x), MIN(a.x), MAX(a.s), COUNT(DISTINCT a.s) FROM a [RANGE 500]"
+    " GROUP BY a.k",
     "tumbling": "SELECT COUNT(*) FROM a [RANGE 500 SLIDE 500]",
     "difference": "SELECT a.k FROM a [RANGE 500] EXCEPT ALL SELECT b.k FROM b [RANGE 300]",
     "nested": "SELECT b.s, n.c FROM b [RANGE 100], (SELECT a.k AS k, COUNT(*) AS c FROM a [RANGE 500] GROUP BY a.k) n"

@@ -158,7 +158,9 @@ class Call(Expression):
             word = name.upper() if name.isalpha() else name
             return _wrapped(f"{left} {word} {right}", level, outer)
         if name == "negate":
-            return f"-{operands[0]._text(_ATOM)}"
+            inner = operands[0]._text(_ATOM)
+            # Two signs in a row would begin a comment.
+            return f"-({inner})" if inner.startswith("-") else f"-{inner}"
         if name == "not":
             return _wrapped(f"NOT {operands[0]._text(_NOT + 1)}", _NOT, outer)
         if name == "is_null":

@@ -48,7 +48,7 @@ class Field:
     name: str
     type: pa.DataType
 
-    @property
+    @cached_property
     def column(self) -> Column:
         return Column(self.relation, self.name, self.type)
 
@@ -123,9 +123,13 @@ class Plan:
     def __str__(self) -> str:
         return self.explain()
 
+    @cached_property
+    def columns(self) -> frozenset[Column]:
+        """The columns of the schema, as a set."""
+        return frozenset(field.column for field in self.schema)
+
     def _check_columns(self, expression: Expression, *inputs: Plan) -> None:
-        known = {field.column for child in inputs for field in child.schema}
-        missing = sorted(str(column) for column in expression.columns - known)
+        missing = sorted(str(c) for c in expression.columns if not any(c in child.columns for child in inputs))
         if missing:
             raise BadPlan(
                 f"{type(self).__name__.lower()} reads {', '.join(missing)}, which its input does not have",

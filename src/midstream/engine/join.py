@@ -237,15 +237,20 @@ def _first(left: Batch, right: Batch) -> int:
     return min(int(batch.valid_from[0]) for batch in (left, right) if len(batch))
 
 
+def _last(left: Batch, right: Batch) -> int:
+    return max(int(batch.valid_from[-1]) for batch in (left, right) if len(batch))
+
+
 def _halves(left: Batch, right: Batch) -> list[tuple[Batch, Batch]]:
     """Both inputs (each in order) cut at the middle of their event times, or of their rows where all are equal."""
     if len(left) + len(right) < 2:
         return [(left, right)]
-    times = np.sort(np.concatenate([left.valid_from, right.valid_from]))
-    middle = times[len(times) // 2]
-    if times[0] == middle:
-        middle += times[-1] > middle
-    if times[0] < middle:
+    longer = max(left, right, key=len).valid_from
+    first, last = _first(left, right), _last(left, right)
+    middle = int(longer[len(longer) // 2])
+    if first == middle < last:
+        middle += 1
+    if first < middle:
         cuts = [int(np.searchsorted(batch.valid_from, middle)) for batch in (left, right)]
     elif len(left) > 1 or len(right) > 1:
         cuts = [len(left) // 2, len(right) // 2]

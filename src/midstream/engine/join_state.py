@@ -201,25 +201,35 @@ def _pack(valid_from, valid_to, references, order, out):  # type: ignore[no-unty
 
 @compiled
 def _merge(left_codes, left, right_codes, right, frontier, out_codes, out):  # type: ignore[no-untyped-def]
+    """Merge two runs, passing over dead tuples; how many are alive.
+
+    Every tuple is written, and stays only if the place moves on: which run is next, and who is dead, is a coin toss
+    that a branch would predict wrongly half of the time (measured 2.5 times slower).
+    """
     i = 0
     j = 0
     kept = 0
-    width = left.shape[1]
-    while i < left_codes.shape[0] or j < right_codes.shape[0]:
-        if j == right_codes.shape[0] or (i < left_codes.shape[0] and left_codes[i] <= right_codes[j]):
-            if left[i, TO] > frontier:
-                out_codes[kept] = left_codes[i]
-                for word in range(width):
-                    out[kept, word] = left[i, word]
-                kept += 1
-            i += 1
-        else:
-            if right[j, TO] > frontier:
-                out_codes[kept] = right_codes[j]
-                for word in range(width):
-                    out[kept, word] = right[j, word]
-                kept += 1
-            j += 1
+    while i < left_codes.shape[0] and j < right_codes.shape[0]:
+        from_left = left_codes[i] <= right_codes[j]
+        source = left[i] if from_left else right[j]
+        out_codes[kept] = left_codes[i] if from_left else right_codes[j]
+        for word in range(out.shape[1]):
+            out[kept, word] = source[word]
+        kept += source[TO] > frontier
+        i += from_left
+        j += not from_left
+    while i < left_codes.shape[0]:
+        out_codes[kept] = left_codes[i]
+        for word in range(out.shape[1]):
+            out[kept, word] = left[i, word]
+        kept += left[i, TO] > frontier
+        i += 1
+    while j < right_codes.shape[0]:
+        out_codes[kept] = right_codes[j]
+        for word in range(out.shape[1]):
+            out[kept, word] = right[j, word]
+        kept += right[j, TO] > frontier
+        j += 1
     return kept
 
 

@@ -25,8 +25,6 @@ from midstream.engine.kernels import Flags, Ints, compiled
 __all__ = ["RowStore"]
 
 _SMALLEST = 64
-_VALID_TO = 0
-"""The word that holds how long the row is needed. The words with the NULL bits follow, then the columns."""
 
 
 class _SegmentedColumn:
@@ -89,7 +87,7 @@ class RowStore:
         self._has_nulls = [False] * len(self.types)
         # Up to 63 NULL bits per word: the sign stays free.
         self._null_words = -(-len(self.types) // 63)
-        width = 1 + self._null_words
+        width = self._null_words
         for column, data_type in enumerate(self.types):
             if storage_dtype(data_type) is None:
                 self._segmented[column] = _SegmentedColumn(data_type)
@@ -97,6 +95,8 @@ class RowStore:
                 self._words[column] = width
                 width += 2 if pat.is_decimal(data_type) else 1
         self._ring = np.zeros((_SMALLEST, width), np.int64)
+        # Apart from the rows: it is read only to find out which rows have died.
+        self._valid_to = np.zeros(_SMALLEST, np.int64)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -104,7 +104,7 @@ class RowStore:
     @property
     def bytes(self) -> int:
         """Memory held, spare room included."""
-        return self._ring.nbytes + sum(column.bytes for column in self._segmented.values())
+        return self._ring.nbytes + self._valid_to.nbytes + sum(column.bytes for column in self._segmented.values())
 
     def append(self, columns: Sequence[pa.Array], valid_to: Ints) -> Ints:
         """Add rows that are needed until ``valid_to``; their numbers."""
@@ -112,8 +112,8 @@ class RowStore:
         if len(self) + count > len(self._ring):
             self._resize(len(self) + count)
         places = np.arange(self.end, self.end + count) & (len(self._ring) - 1)
-        self._ring[places, _VALID_TO] = valid_to
-        self._ring[places, 1 : 1 + self._null_words] = 0
+        self._valid_to[places] = valid_to
+        self._ring[places, : self._null_words] = 0
         for column, array in enumerate(columns):
             if column in self._segmented:
                 self._segmented[column].append(array, self.start)
@@ -134,14 +134,14 @@ class RowStore:
             self._ring[places, word] = values
         if valid is not None:
             self._has_nulls[column] = True
-            self._ring[places, 1 + column // 63] |= (~valid).astype(np.int64) << (column % 63)
+            self._ring[places, column // 63] |= (~valid).astype(np.int64) << (column % 63)
 
     def _write_codes(self, column: int, array: pa.Array, places: Ints) -> None:
         codes, valid = encode(array)
         self._ring[places, self._codes[column]] = codes
         if valid is not None and column in self._segmented:
             self._has_nulls[column] = True
-            self._ring[places, 1 + column // 63] |= (~valid).astype(np.int64) << (column % 63)
+            self._ring[places, column // 63] |= (~valid).astype(np.int64) << (column % 63)
 
     def gather(self, column: int, rows: Ints) -> pa.Array:
         """The column's values in the given rows."""
@@ -153,7 +153,7 @@ class RowStore:
         for column in columns:
             if column in self._words:
                 wanted += range(self._words[column], self._words[column] + self._width(column))
-        nulls = sorted({1 + c // 63 for c in columns if c in self._words and self._has_nulls[c]})
+        nulls = sorted({c // 63 for c in columns if c in self._words and self._has_nulls[c]})
         words = self._gather_words([*wanted, *nulls], rows)
         arrays = []
         place = 0
@@ -164,7 +164,7 @@ class RowStore:
             width = self._width(column)
             valid = None
             if self._has_nulls[column]:
-                valid = (words[len(wanted) + nulls.index(1 + column // 63)] >> (column % 63)) & 1 == 0
+                valid = (words[len(wanted) + nulls.index(column // 63)] >> (column % 63)) & 1 == 0
             arrays.append(_narrowed(words[place : place + width], valid, self.types[column]))
             place += width
         return arrays
@@ -182,13 +182,13 @@ class RowStore:
         """The key codes of a column in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""
         if column not in self._codes:
             return encode(self.gather(column, rows))
-        words = self._gather_words([self._codes[column], 1 + column // 63], rows)
+        words = self._gather_words([self._codes[column], column // 63], rows)
         valid = (words[1] >> (column % 63)) & 1 == 0 if self._has_nulls[column] else None
         return words[0], valid
 
     def release(self, frontier: int) -> None:
         """Give up the leading rows whose validity has ended at the frontier."""
-        self.start = _first_alive(self._ring, self.start, self.end, frontier)
+        self.start = _first_alive(self._valid_to, self.start, self.end, frontier)
         for column in self._segmented.values():
             column.release(self.start)
         if len(self._ring) > _SMALLEST and len(self) < len(self._ring) // 8:
@@ -210,7 +210,9 @@ class RowStore:
         ring = np.zeros((capacity, self._ring.shape[1]), np.int64)
         rows = np.arange(self.start, self.end)
         ring[rows & (capacity - 1)] = self._ring[rows & (len(self._ring) - 1)]
-        self._ring = ring
+        valid_to = np.zeros(capacity, np.int64)
+        valid_to[rows & (capacity - 1)] = self._valid_to[rows & (len(self._ring) - 1)]
+        self._ring, self._valid_to = ring, valid_to
 
 
 def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Array:
@@ -223,16 +225,25 @@ def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Ar
 
 @compiled
 def _gather_words(ring, words, rows, out):  # type: ignore[no-untyped-def]
+    """out[j, i] is word words[j] of row rows[i].
+
+    Rows are touched a block at a time before they are copied, so that their cache misses overlap.
+    """
     mask = ring.shape[0] - 1
-    for i in range(rows.shape[0]):
-        place = rows[i] & mask
+    touched = 0
+    for start in range(0, rows.shape[0], 64):
+        end = min(start + 64, rows.shape[0])
+        for i in range(start, end):
+            touched ^= ring[rows[i] & mask, 0]
         for j in range(words.shape[0]):
-            out[j, i] = ring[place, words[j]]
+            for i in range(start, end):
+                out[j, i] = ring[rows[i] & mask, words[j]]
+    return touched
 
 
 @compiled
-def _first_alive(ring, start, end, frontier):  # type: ignore[no-untyped-def]
-    mask = ring.shape[0] - 1
-    while start < end and ring[start & mask, 0] <= frontier:
+def _first_alive(valid_to, start, end, frontier):  # type: ignore[no-untyped-def]
+    mask = valid_to.shape[0] - 1
+    while start < end and valid_to[start & mask] <= frontier:
         start += 1
     return start

@@ -9,12 +9,7 @@ from midstream.algebra.expressions import Column, Expression, substitute
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Field, Item, Join, Plan, Project, Select
 from midstream.planning.join_graph import JoinGraph
 
-__all__ = ["closure", "columns_of", "narrow", "plain_item", "renamed", "unique_columns"]
-
-
-def columns_of(plan: Plan) -> frozenset[Column]:
-    """All columns of the plan's output."""
-    return frozenset(field.column for field in plan.schema)
+__all__ = ["closure", "narrow", "plain_item", "renamed", "unique_columns"]
 
 
 def plain_item(field: Field) -> Item:
@@ -39,11 +34,11 @@ def renamed(expression: Expression, upper: Plan, lower: Plan) -> Expression:
 def unique_columns(plan: Plan) -> frozenset[Column] | None:
     """Columns in which no two rows of an instant agree; None if rows may repeat."""
     if isinstance(plan, Distinct):
-        return columns_of(plan)
+        return plan.columns
     if isinstance(plan, Aggregate):
         return frozenset(key.field.column for key in plan.keys)
     if isinstance(plan, Difference):
-        return columns_of(plan) if plan.keep == "distinct" else unique_columns(plan.left)
+        return plan.columns if plan.keep == "distinct" else unique_columns(plan.left)
     if isinstance(plan, Select):
         return unique_columns(plan.input)
     if isinstance(plan, Alias):

@@ -26,7 +26,7 @@ from __future__ import annotations
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Distinct, Plan, Project
 from midstream.algebra.types import is_comparable
-from midstream.planning.columns import closure, columns_of, narrow, unique_columns
+from midstream.planning.columns import closure, narrow, unique_columns
 from midstream.planning.equal_values import separates_equal_values
 from midstream.planning.join_graph import JoinGraph, is_join_block
 from midstream.planning.rewrite import rewrite
@@ -51,10 +51,10 @@ def _push(node: Plan) -> Plan:
     expressions = [] if project is None else [item.expression for item in project.items]
     if any(separates_equal_values(expression) for expression in [*conditions, *expressions]):
         return node
-    output = columns_of(below) if project is None else frozenset().union(*(e.columns for e in expressions))
+    output = below.columns if project is None else frozenset().union(*(e.columns for e in expressions))
     read = output.union(*(condition.columns for condition in conditions))
     leaves = [_distinct(leaf, read) for leaf in graph.leaves]
-    kept = columns_of(below) if project is None else {e for e in expressions if isinstance(e, Column)}
+    kept = below.columns if project is None else {e for e in expressions if isinstance(e, Column)}
     unique = [unique_columns(leaf) for leaf in leaves]
     determined = closure(kept, graph)
     is_unique = all(columns is not None and columns <= determined for columns in unique)

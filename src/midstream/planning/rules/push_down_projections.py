@@ -23,7 +23,7 @@ from collections.abc import Set as AbstractSet
 
 from midstream.algebra.expressions import Column, Expression
 from midstream.algebra.plan import Aggregate, Alias, Join, Plan, Project, Select
-from midstream.planning.columns import columns_of, narrow
+from midstream.planning.columns import narrow
 from midstream.planning.join_graph import is_join_block
 from midstream.planning.rewrite import fold, over
 
@@ -32,7 +32,7 @@ __all__ = ["push_down_projections"]
 
 def push_down_projections(plan: Plan) -> Plan:
     """Drop columns as soon as nobody above reads them."""
-    return _prune(plan, columns_of(plan))
+    return _prune(plan, plan.columns)
 
 
 def _prune(plan: Plan, needed: AbstractSet[Column]) -> Plan:
@@ -57,7 +57,7 @@ def _prune(plan: Plan, needed: AbstractSet[Column]) -> Plan:
         below = _prune(plan.input, _read_by([*(key.expression for key in plan.keys), *arguments]))
         unchanged = below is plan.input and len(kept) == len(plan.aggregates)
         return plan if unchanged else Aggregate(below, plan.keys, kept)
-    return over(plan, [_prune(child, columns_of(child)) for child in plan.inputs])
+    return over(plan, [_prune(child, child.columns) for child in plan.inputs])
 
 
 def _prune_block(plan: Plan, needed: AbstractSet[Column]) -> Plan:
@@ -76,7 +76,7 @@ def _prune_block(plan: Plan, needed: AbstractSet[Column]) -> Plan:
     def rebuild(node: Plan, new: tuple[Plan, ...]) -> Plan:
         if is_join_block(node):
             return over(node, new)
-        own = read & columns_of(node)
+        own = read & node.columns
         return narrow(_prune(node, own), own)
 
     return fold(plan, inputs, rebuild)

@@ -36,7 +36,7 @@ from midstream.algebra.expressions import Column, Expression
 from midstream.algebra.functions import coerce
 from midstream.algebra.plan import Aggregate, Item, NamedAggregate, Plan, Project
 from midstream.algebra.types import is_comparable, is_integer
-from midstream.planning.columns import columns_of, plain_item
+from midstream.planning.columns import plain_item
 from midstream.planning.equal_values import separates_equal_values
 from midstream.planning.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order import JoinOrder
@@ -139,7 +139,7 @@ def _push_into(node: Aggregate, graph: JoinGraph, part: JoinOrder) -> Plan:
     subplan = _build_part(graph, part)
     if _is_aggregated(subplan):
         return node
-    inside = columns_of(subplan)
+    inside = subplan.columns
     partial = _Partial(min(column.relation for column in inside), {column.name for column in inside})
     kept = [predicate for left, right in _joins_above(graph, mask) for predicate in graph.predicates(left, right)]
     keys = [key.expression for key in node.keys]
