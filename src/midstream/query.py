@@ -48,27 +48,36 @@ class ContinuousQuery:
     def plan(self, join_order: str | None = None) -> Plan:
         """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``."""
         if join_order is not None:
-            return plan_with_join_order(self._bound, join_order)
+            return self._own(plan_with_join_order(self._bound, join_order))
         if self._default is None:
-            self._default = default_plan(self._bound)
+            self._default = self._own(default_plan(self._bound))
         return self._default
 
     def plans(self) -> Iterator[Plan]:
-        """Equivalent plans that the rules can reach, lazily, best first; the first is the default plan."""
-        return equivalent_plans(self._bound)
+        """Equivalent plans that the rules can reach, lazily; the first is the default plan."""
+        return (self._own(plan) for plan in equivalent_plans(self._bound))
 
     def run_locally(self, plan: str | Plan | None = None, *, chunk_rows: int = CHUNK_ROWS) -> LocalRun:
         """Start the query in this process. ``chunk_rows`` bounds the results in the making at once."""
-        if not isinstance(plan, Plan):
+        if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
+            raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
+        if plan is None or isinstance(plan, str):
             plan = self.plan(plan)
-        if plan.schema != self._bound.schema:
-            raise BadPlan(
-                "the plan does not produce what the query asks for",
-                detail=f"It has the columns {', '.join(f.name for f in plan.schema)}.",
-                hint="Take a plan from plan() or plans() of the same query.",
-            )
-        check_bounded_state(plan)
+        self._check_own(plan)
         return LocalRun(plan, chunk_rows)
+
+    def _own(self, plan: Plan) -> Plan:
+        """Mark a plan as derived from this query: equal columns alone do not make two plans equivalent."""
+        plan.__dict__["derived_from"] = self._bound.identity
+        return plan
+
+    def _check_own(self, plan: Plan) -> None:
+        if not isinstance(plan, Plan) or plan.__dict__.get("derived_from") != self._bound.identity:
+            raise BadPlan(
+                "the plan is not one of this query's",
+                detail=f"It produces {', '.join(f.name for f in plan.schema)}." if isinstance(plan, Plan) else None,
+                hint="Take it from plan() or plans() of this query, or name a join order.",
+            )
 
     def __repr__(self) -> str:
         return f"ContinuousQuery({self.text!r})"

@@ -21,11 +21,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, Rows
 from midstream.engine.intake import Intake
-from midstream.engine.operator import BEGINNING
 from midstream.engine.output import output_schema, to_record_batch
 from midstream.errors import BrokenRun, DecreasingWatermark, FinishedRun, PushedTypeMismatch
 
@@ -78,7 +77,8 @@ class LocalRun:
     ) -> Iterator[pa.RecordBatch]:
         """Like :meth:`push`, but the results come in bounded pieces, so that a join explosion need not fit in memory.
 
-        The rows are taken when this is called. Pieces that are not fetched by the next push are lost.
+        The rows are checked when this is called, and become part of the state at the latest with the next push; pieces
+        that are not fetched by then are lost.
         """
         self._check_usable()
         ticks = self._ticks(watermark)
@@ -124,21 +124,20 @@ class LocalRun:
                 yield to_record_batch(batch, self._schema)
         except GeneratorExit:
             # Whoever fetched the results lost interest: the rows must become part of the state all the same.
-            self._settle()
+            self._drain(pending)
             raise
         except BaseException as failure:
             self._failure = failure
             raise
 
-    def _settle(self) -> None:
-        """Complete the push before, if its results were not all fetched."""
+    def _drain(self, pending: Iterator[Batch]) -> None:
+        """Complete a push whose results were not all fetched."""
         try:
-            for batch in self._pending:
+            for batch in pending:
                 self._results += len(batch)
         except BaseException as failure:
             self._failure = failure
             raise
-        self._pending = iter(())
 
     def _check_usable(self) -> None:
         if self._finished:
@@ -149,10 +148,16 @@ class LocalRun:
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
-        self._settle()
+        self._drain(self._pending)
 
     def _ticks(self, watermark: int | datetime.datetime | None) -> int | None:
-        if watermark is None or (isinstance(watermark, int) and not isinstance(watermark, bool)):
+        if watermark is None:
+            return None
+        if isinstance(watermark, int) and not isinstance(watermark, bool):
+            if not BEGINNING < watermark < NEVER:
+                raise PushedTypeMismatch(
+                    f"the watermark {watermark} is outside int64 ticks", hint="Use finish() to end the streams."
+                )
             return watermark
         time_type = self.plan.time_domain.type
         fits = pat.is_timestamp(time_type) and isinstance(watermark, datetime.datetime)

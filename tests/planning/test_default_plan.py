@@ -62,7 +62,8 @@ def test_many_inputs_on_one_key_are_joined_in_a_balanced_tree() -> None:
         return deepest
 
     assert depth(BALANCED_FROM - 1) == BALANCED_FROM - 2
-    assert depth(BALANCED_FROM) == 3
+    assert depth(BALANCED_FROM) == 2
+    assert depth(8) == 3
     assert depth(64) == 6
     assert depth(100) <= 8
 

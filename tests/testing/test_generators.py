@@ -59,7 +59,8 @@ def test_every_text_is_accepted_and_together_they_cover_the_language() -> None:
     check()
     assert not [word for word in WORDS if not seen[word]]
     assert not [f"{count} leaves" for count in range(1, 7) if not seen[f"{count} leaves"]]
-    assert seen["results"] > seen["examples"] / 2
+    # About half of the examples have results; far fewer would mean that conditions never hold.
+    assert seen["results"] > 0.4 * seen["examples"]
 
 
 WORDS = [

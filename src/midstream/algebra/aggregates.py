@@ -62,6 +62,11 @@ def aggregate_call(function: str, argument: Expression | None, distinct: bool = 
         return AggregateCall(function, argument, False, data_type)
     if not (is_numeric(data_type) or pat.is_null(data_type)):
         raise TypeMismatch(f"{function.upper()} takes numbers, not {argument} ({type_name(data_type)})")
+    if pat.is_decimal256(data_type):
+        raise TypeMismatch(
+            f"{function.upper()} of {argument} ({type_name(data_type)}) may need more than 38 digits",
+            hint="Cast it to a decimal of at most 38 digits, or to DOUBLE.",
+        )
     result = pa.float64() if function == "avg" else sum_type(data_type)
     return AggregateCall(function, argument, distinct, result)
 

@@ -154,7 +154,8 @@ class Call(Expression):
         name, operands = self.function, self.operands
         if name in _INFIX:
             level = _INFIX[name]
-            left, right = operands[0]._text(level), operands[1]._text(level + 1)
+            # AND and OR are associative: how they nest does not show.
+            left, right = operands[0]._text(level), operands[1]._text(level + (name not in ("and", "or")))
             word = name.upper() if name.isalpha() else name
             return _wrapped(f"{left} {word} {right}", level, outer)
         if name == "negate":
@@ -191,11 +192,12 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def conjunction(parts: Iterable[Expression]) -> Expression:
-    """The parts connected by AND; TRUE for none."""
-    result: Expression | None = None
-    for part in parts:
-        result = part if result is None else Call("and", (result, part), pa.bool_())
-    return Literal(True, pa.bool_()) if result is None else result
+    """The parts connected by AND, as a balanced tree so that a thousand of them nest ten deep; TRUE for none."""
+    level = list(parts)
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        level = [Call("and", pair, pa.bool_()) for pair in pairs] + level[len(level) // 2 * 2 :]
+    return level[0] if level else Literal(True, pa.bool_())
 
 
 def substitute(expression: Expression, replace: Callable[[Column], Expression]) -> Expression:

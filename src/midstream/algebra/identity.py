@@ -30,7 +30,7 @@ def identity(plan: Plan) -> str:
         ]
         return f"join({' | '.join(parts)})"
     if isinstance(plan, Window):
-        return plan.label
+        return f"{plan.label} ON {plan.stream.event_time}"
     if isinstance(plan, Select):
         texts = sorted({canonical_text(c) for c in _select_conditions(plan)})
         return f"select({' AND '.join(texts)}; {_below_selects(plan).identity})"

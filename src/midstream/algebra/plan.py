@@ -20,7 +20,7 @@ from midstream.algebra.aggregates import AggregateCall
 from midstream.algebra.expressions import Column, Expression, conjuncts
 from midstream.algebra.stream import Stream, TimeDomain
 from midstream.algebra.types import is_comparable
-from midstream.algebra.windows import NEVER, WindowSpec
+from midstream.algebra.windows import WindowSpec
 from midstream.errors import BadPlan
 
 __all__ = [
@@ -83,11 +83,6 @@ class Plan:
     def longest(self) -> int:
         """No validity of the output is longer: operators only intersect and cut those of the inputs."""
         return max(child.longest for child in self.inputs)
-
-    @property
-    def lag(self) -> int:
-        """How far behind the watermark the output may still begin to be valid (see Aggregate, Difference)."""
-        return max(child.lag for child in self.inputs)
 
     @cached_property
     def identity(self) -> str:
@@ -174,10 +169,6 @@ class Window(Plan):
     @cached_property
     def longest(self) -> int:
         return self.window.longest
-
-    @property
-    def lag(self) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -406,10 +397,6 @@ class Aggregate(_Unary):
         parts = "Aggregate " + ", ".join(str(aggregate) for aggregate in self.aggregates)
         return f"{parts} BY {', '.join(str(key) for key in self.keys)}" if self.keys else parts
 
-    @property
-    def lag(self) -> int:
-        return min(NEVER, self.input.lag + self.input.longest)
-
 
 @dataclass(frozen=True)
 class _Binary(Plan):
@@ -457,10 +444,6 @@ class Difference(_Binary):
     @cached_property
     def longest(self) -> int:
         return self.left.longest
-
-    @property
-    def lag(self) -> int:
-        return min(NEVER, max(self.left.lag, self.right.lag) + self.left.longest)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ def dense_type(data_type: pa.DataType) -> pa.DataType:
     """The type without an encoding: that of the values for dictionary and run-end encoded columns and for views."""
     if pat.is_dictionary(data_type) or pat.is_run_end_encoded(data_type):
         return dense_type(data_type.value_type)
+    if pat.is_decimal32(data_type) or pat.is_decimal64(data_type):
+        return pa.decimal128(data_type.precision, data_type.scale)
     if pat.is_string_view(data_type) or pat.is_binary_view(data_type):
         return pa.string() if pat.is_string_view(data_type) else pa.binary()
     return data_type

@@ -20,7 +20,10 @@ from dataclasses import dataclass
 
 from midstream.errors import BadWindow
 
-__all__ = ["NEVER", "WindowSpec"]
+__all__ = ["BEGINNING", "NEVER", "WindowSpec"]
+
+BEGINNING = -(2**63)
+"""The watermark before the first row."""
 
 NEVER = 2**63 - 1
 """The end of a validity that never ends, and the watermark after the last row."""

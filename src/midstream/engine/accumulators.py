@@ -14,15 +14,11 @@ import pyarrow.types as pat
 
 from midstream.algebra.aggregates import AggregateCall
 from midstream.engine.arrays import Values, fixed_width_values, wrap_values
-from midstream.engine.codes import order_codes
+from midstream.engine.codes import order_codes, values_of_order_codes
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.sweep import COUNT, EXTREME, FLOAT_SUM, INTEGER_SUM, WIDE_SUM, Total
 
-__all__ = ["Accumulator", "has_order_codes"]
-
-
-def has_order_codes(data_type: pa.DataType) -> bool:
-    return order_codes(pa.array([], data_type)) is not None
+__all__ = ["Accumulator", "concatenated"]
 
 
 class Accumulator:
@@ -60,13 +56,12 @@ class Accumulator:
         if kind == FLOAT_SUM:
             return np.asarray(argument.cast(pa.float64()).fill_null(0.0)).view(np.int64)[:, None]
         if kind == WIDE_SUM:
-            wide = argument if pat.is_decimal128(argument.type) else argument.cast(pa.decimal128(38, _scale(argument)))
+            wide = argument if pat.is_decimal(argument.type) else argument.cast(pa.decimal128(38, 0))
             return fixed_width_values(wide)[0]
         if kind == INTEGER_SUM:
             return np.asarray(argument.fill_null(0)).astype(np.int64)[:, None]
-        coded = order_codes(argument)
-        assert coded is not None
-        return (~coded[0] if self.call.function == "max" else coded[0])[:, None]
+        codes, _ = order_codes(argument)
+        return (~codes if self.call.function == "max" else codes)[:, None]
 
     def values(self, words: Ints) -> pa.Array:
         """The totals' values, of the aggregate's type."""
@@ -77,7 +72,7 @@ class Accumulator:
             return wrap_values(np.ascontiguousarray(counts), None, pa.int64())
         if kind == EXTREME:
             codes = ~words[:, 1] if self.call.function == "max" else words[:, 1]
-            return _from_order_codes(codes, some, data_type)
+            return values_of_order_codes(codes, some, data_type)
         if kind == FLOAT_SUM:
             sums = np.ascontiguousarray(words[:, 1]).view(np.float64)
             return self._float(sums, counts, some)
@@ -112,18 +107,14 @@ class Accumulator:
         exact = wrap_values(np.where(fits[:, None], pairs, 0), some & fits, pa.decimal128(38, scale))
         if self.call.function == "avg":
             return self._float(np.asarray(exact.cast(pa.float64()).fill_null(0.0)), counts, some & fits)
-        return _within_precision(exact, fits)
-
-
-def _scale(array: pa.Array) -> int:
-    return _type_scale(array.type)
+        return _within_precision(exact)
 
 
 def _type_scale(data_type: pa.DataType) -> int:
     return data_type.scale if pat.is_decimal(data_type) else 0
 
 
-def _within_precision(array: pa.Array, fits: Flags) -> pa.Array:
+def _within_precision(array: pa.Array) -> pa.Array:
     """NULL instead of the decimals that 128 bits can hold but 38 digits cannot."""
     high = fixed_width_values(array)[0][:, 1]
     limit = 10**38 >> 64
@@ -136,18 +127,6 @@ def _within_precision(array: pa.Array, fits: Flags) -> pa.Array:
         if value is not None and abs(int(value.scaleb(_type_scale(array.type)))) >= 10**38:
             values[position] = None
     return pa.array(values, array.type)
-
-
-def _from_order_codes(codes: Ints, some: Flags, data_type: pa.DataType) -> pa.Array:
-    if pat.is_floating(data_type):
-        bits = np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)
-        return wrap_values(np.ascontiguousarray(bits).view(np.float64), some, pa.float64()).cast(data_type)
-    if pat.is_decimal(data_type):
-        return wrap_values(np.stack([codes, codes >> 63], axis=1), some, data_type)
-    if pat.is_boolean(data_type):
-        return wrap_values(np.where(some, codes, 0).astype(np.uint8), some, data_type)
-    dtype = np.dtype(f"i{data_type.bit_width // 8}")
-    return wrap_values(np.where(some, codes, 0).astype(dtype), some, data_type)
 
 
 def concatenated(parts: Sequence[Ints], count: int) -> Ints:

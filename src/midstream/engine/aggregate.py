@@ -20,13 +20,13 @@ import pyarrow as pa
 from midstream.algebra.aggregates import AggregateCall, aggregate_call
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Aggregate
-from midstream.engine.accumulators import Accumulator, concatenated, has_order_codes
+from midstream.engine.accumulators import Accumulator, concatenated
 from midstream.engine.batch import Batch, Layout
-from midstream.engine.difference import back_by
+from midstream.engine.codes import has_order_codes
 from midstream.engine.evaluate import evaluate
 from midstream.engine.kernels import Ints
 from midstream.engine.key_table import KeyTable, extended
-from midstream.engine.operator import Operator
+from midstream.engine.operator import Operator, back_by
 from midstream.engine.sweep import Stretches, Sweep
 
 __all__ = ["AggregateOperator"]

@@ -8,16 +8,18 @@ Comparisons are rearranged so that each input has a key of its own and the rest 
     a.t < b.t                         →  b.t > a.t
 
 The rearranged bounds only choose candidates: the predicates themselves are evaluated on every candidate pair. The
-bounds must therefore never be too narrow. Whole numbers and timestamps are exact; for floats the bounds are widened
-by more than the arithmetic can round, and a band is used only if one of its predicates is false for NaN (an upper
-bound on a difference), because NaN counts as the greatest number and escapes every lower bound.
+bounds must therefore never be too narrow. Whole numbers and timestamps are exact; for floats the bounds are widened by
+more than the arithmetic can round. NaN counts as the greatest number: a key compared with the other side's key plus a
+constant keeps its order, NaN included; a *difference* of keys is NaN where one of them is, and then greater than any
+constant, whatever the keys. A bound on a difference is therefore used only if some predicate puts an upper bound on the
+same difference, and so is false for NaN.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +27,8 @@ import pyarrow.types as pat
 
 from midstream.algebra.expressions import Call, Cast, Expression, Literal
 from midstream.algebra.identity import flip
-from midstream.engine.codes import order_codes
-from midstream.engine.kernels import Flags, Ints
+from midstream.engine.codes import has_order_codes, order_codes
+from midstream.engine.kernels import Ints
 
 __all__ = ["Band", "find_band"]
 
@@ -60,11 +62,9 @@ class Band:
         bounds = tuple(Bound(flip(b.comparison), -b.offset) for b in self.bounds)
         return Band(self.right_key, self.left_key, bounds)
 
-    def ranges(self, keys: pa.Array) -> tuple[Ints, Ints, Flags | None]:
-        """For each left key the lowest and highest order code of right keys it can match; which are not NULL."""
-        coded = order_codes(keys)
-        assert coded is not None
-        codes, valid = coded
+    def ranges(self, keys: pa.Array) -> tuple[Ints, Ints]:
+        """For each left key (none is NULL) the lowest and highest order code of right keys it can match."""
+        codes, _ = order_codes(keys)
         lows, highs = np.full(len(codes), _LOWEST), np.full(len(codes), _HIGHEST)
         for bound in self.bounds:
             edges = codes if bound.offset == 0 else _shifted(keys, codes, bound)
@@ -72,18 +72,19 @@ class Band:
                 lows = np.maximum(lows, edges)
             if bound.comparison in ("<", "<="):
                 highs = np.minimum(highs, edges)
-        return lows, highs, valid
+        return lows, highs
 
 
 def _shifted(keys: pa.Array, codes: Ints, bound: Bound) -> Ints:
     """Order codes of key + offset, rounded away from the range."""
-    sign = -1 if bound.comparison in (">", ">=") else 1
     if pat.is_floating(keys.type):
-        values = np.asarray(keys.cast(pa.float64()).fill_null(0.0))
-        margin = (np.abs(values) + abs(bound.offset)) * 1e-9
-        shifted = order_codes(pa.array(values + bound.offset + sign * margin))
-        assert shifted is not None
-        return shifted[0]
+        values = np.asarray(keys)
+        finite = np.isfinite(values)
+        numbers = np.where(finite, values, 0.0)
+        margin = (np.abs(numbers) + abs(bound.offset)) * (-1e-9 if bound.comparison in (">", ">=") else 1e-9)
+        edges, _ = order_codes(pa.array(numbers + bound.offset + margin))
+        # Infinities and NaN stay what they are, whatever is added.
+        return np.where(finite, edges, codes)
     offset = int(bound.offset)
     # Saturate instead of wrapping around: an edge beyond int64 bounds nothing.
     if offset >= 0:
@@ -93,28 +94,39 @@ def _shifted(keys: pa.Array, codes: Ints, bound: Bound) -> Ints:
 
 def find_band(predicates: Iterable[Expression], left: frozenset[str], right: frozenset[str]) -> Band | None:
     """The best band among the predicates: two-sided before one-sided; None where there is none."""
-    found: dict[tuple[str, str], tuple[Expression, Expression, list[Bound], bool]] = {}
+    found: dict[tuple[str, str], list[_Candidate]] = {}
     for predicate in predicates:
-        for left_key, right_key, bound, excludes_nan in _bounds(predicate, left, right):
-            names = (left_key.text, right_key.text)
-            kept = found.setdefault(names, (left_key, right_key, [], False))
-            kept[2].append(bound)
-            found[names] = (*kept[:3], kept[3] or excludes_nan)
-    bands = [
-        Band(left_key, right_key, tuple(bounds))
-        for left_key, right_key, bounds, excludes_nan in found.values()
-        if excludes_nan or not pat.is_floating(left_key.type) or all(b.offset == 0 for b in bounds)
-    ]
+        for candidate in _candidates(predicate, left, right):
+            found.setdefault((candidate.left_key.text, candidate.right_key.text), []).append(candidate)
+    bands = []
+    for candidates in found.values():
+        excludes_nan = any(candidate.excludes_nan for candidate in candidates)
+        usable = [c.bound for c in candidates if c.is_exact or excludes_nan]
+        if usable:
+            bands.append(Band(candidates[0].left_key, candidates[0].right_key, tuple(usable)))
     return max(bands, key=lambda band: band.is_two_sided, default=None)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A bound, and what it is worth for floats.
+
+    ``is_exact``: it holds whenever the predicate does, NaN included. ``excludes_nan``: the predicate is false where the
+    difference of the keys is NaN.
+    """
+
+    left_key: Expression
+    right_key: Expression
+    bound: Bound
+    is_exact: bool
+    excludes_nan: bool
 
 
 Term = tuple[int, Expression]
 
 
-def _bounds(
-    predicate: Expression, left: frozenset[str], right: frozenset[str]
-) -> Iterable[tuple[Expression, Expression, Bound, bool]]:
-    """The predicate as bounds, each with whether the predicate is false where its difference is NaN."""
+def _candidates(predicate: Expression, left: frozenset[str], right: frozenset[str]) -> Iterable[_Candidate]:
+    """The predicate as bounds."""
     if not (isinstance(predicate, Call) and predicate.function in ("<", "<=", ">", ">=")):
         return
     comparison, (smaller, greater) = predicate.function, predicate.operands
@@ -125,26 +137,37 @@ def _bounds(
         yield from _difference(comparison, _terms(inner, 1) + _terms(greater, -1), left, right, True)
         yield from _difference(comparison, _terms(inner, -1) + _terms(greater, -1), left, right, True)
         return
-    excludes_nan = isinstance(greater, Literal)
-    bounds = list(_difference(comparison, _terms(smaller, 1) + _terms(greater, -1), left, right, excludes_nan))
-    if bounds:
-        yield from bounds
-    else:
+    rearranged = list(
+        _difference(comparison, _terms(smaller, 1) + _terms(greater, -1), left, right, isinstance(greater, Literal))
+    )
+    if not rearranged:
         # Sums within one side are keys as they stand.
-        yield from _difference(comparison, [(1, smaller), (-1, greater)], left, right, False)
+        rearranged = list(_difference(comparison, [(1, smaller), (-1, greater)], left, right, False))
+    for candidate in rearranged:
+        is_kept_apart = _has_key(smaller, candidate) and _has_key(greater, candidate)
+        yield replace(candidate, is_exact=candidate.is_exact or is_kept_apart)
+
+
+def _has_key(operand: Expression, candidate: _Candidate) -> bool:
+    """Whether the operand is one of the keys, or one of them plus or minus a constant."""
+    keys = (candidate.left_key, candidate.right_key)
+    terms = [(sign, term) for sign, term in _terms(operand, 1) if not isinstance(term, Literal)]
+    return operand in keys or (len(terms) == 1 and terms[0][0] > 0 and terms[0][1] in keys)
 
 
 def _difference(
     comparison: str, terms: list[Term], left: frozenset[str], right: frozenset[str], excludes_nan: bool
-) -> Iterable[tuple[Expression, Expression, Bound, bool]]:
+) -> Iterable[_Candidate]:
     """``sum of terms < 0`` as a bound on the right side's term; nothing unless each side has one term."""
     offset: int | float = 0
+    constants = 0
     left_terms: list[Term] = []
     right_terms: list[Term] = []
     for sign, term in terms:
         number = _number(term)
         if number is not None:
             offset += sign * number
+            constants += 1
         elif term.relations and term.relations <= left:
             left_terms.append((sign, term))
         elif term.relations and term.relations <= right:
@@ -154,15 +177,17 @@ def _difference(
     if len(left_terms) != 1 or len(right_terms) != 1 or left_terms[0][0] == right_terms[0][0]:
         return
     (left_sign, left_key), (_, right_key) = left_terms[0], right_terms[0]
-    if left_key.type != right_key.type or order_codes(pa.array([], left_key.type)) is None:
+    if left_key.type != right_key.type or not has_order_codes(left_key.type):
         return
-    if offset and not (left_key.type in (pa.int64(), pa.float64()) or _is_micro(left_key.type)):
+    if constants and not (left_key.type in (pa.int64(), pa.float64()) or _is_micro(left_key.type)):
+        return
+    is_float = pat.is_floating(left_key.type)
+    if is_float and constants > 1:
+        # Several constants round one after the other: the sum of them says nothing about the error.
         return
     # Positive left term: left + offset < right. Negative: right + offset < left.
-    if left_sign > 0:
-        yield left_key, right_key, Bound(flip(comparison), offset), excludes_nan
-    else:
-        yield left_key, right_key, Bound(comparison, -offset), excludes_nan
+    bound = Bound(flip(comparison), offset) if left_sign > 0 else Bound(comparison, -offset)
+    yield _Candidate(left_key, right_key, bound, not is_float, excludes_nan and is_float)
 
 
 def _is_micro(data_type: pa.DataType) -> bool:

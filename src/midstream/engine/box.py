@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from midstream.algebra.plan import Plan
+from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import compile_plan
 from midstream.engine.join import JoinOperator
@@ -49,10 +50,6 @@ class Box:
             if isinstance(operator, WindowOperator):
                 self._windows.setdefault(operator.plan.stream.name, []).append(operator)
 
-    @property
-    def layout_fields(self) -> list[str]:
-        return [field.name for field in self.root.layout.fields]
-
     def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
         """The results that the rows and the watermark (which holds after them) cause.
 
@@ -65,9 +62,22 @@ class Box:
             operator.advance(watermark)
         results = self._evaluate()
         yield from results if self.root.emits_in_order else self._in_order(results)
-        retention = min(operator.frontier for operator in self.operators)
-        for operator in self.operators:
-            operator.expire(retention)
+        self._expire()
+
+    def _expire(self) -> None:
+        """Let every operator drop what no later row can need.
+
+        A stored row is needed as long as a tuple that refers to it may meet another: until it has ended before the
+        frontier of every join partner between its store and the output, or the next operator that makes rows of its
+        own.
+        """
+        needed = {id(self.root): NEVER}
+        for operator in reversed(self.operators):
+            above = needed[id(operator)] if operator.layout.is_stored else NEVER
+            for child in operator.inputs:
+                partners = [other.frontier for other in operator.inputs if other is not child]
+                needed[id(child)] = min([above, *partners]) if isinstance(operator, JoinOperator) else above
+            operator.expire(needed[id(operator)])
 
     def metrics(self) -> list[dict[str, int | str]]:
         """What each operator did and holds, inputs first."""

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from midstream.algebra.types import is_binary, is_string
-from midstream.engine.arrays import fixed_width_values
+from midstream.engine.arrays import fixed_width_values, storage_dtype, wrap_values
 from midstream.engine.kernels import Flags, Ints, compiled
 
-__all__ = ["combine_codes", "encode", "is_exact", "order_codes"]
+__all__ = ["combine_codes", "encode", "has_order_codes", "is_exact", "order_codes", "values_of_order_codes"]
 
 _CANONICAL_NAN = np.float64("nan").view(np.int64)
 
@@ -68,15 +68,33 @@ def combine_codes(parts: Sequence[Ints]) -> Ints:
     return combined
 
 
-def order_codes(array: pa.Array) -> tuple[Ints, Flags | None] | None:
-    """Exact codes in the order of the values (NaN last); None for types that have none."""
-    data_type = array.type
-    if not is_exact(data_type) or pat.is_uint64(data_type) or pat.is_null(data_type):
-        return None
+def has_order_codes(data_type: pa.DataType) -> bool:
+    """Whether the type's values have codes in their order."""
+    return is_exact(data_type) and not (pat.is_uint64(data_type) or pat.is_null(data_type))
+
+
+def order_codes(array: pa.Array) -> tuple[Ints, Flags | None]:
+    """Exact codes in the order of the values (NaN last), and which are not NULL (None: all)."""
+    assert has_order_codes(array.type)
     codes, valid = encode(array)
+    return (_flipped(codes) if pat.is_floating(array.type) else codes), valid
+
+
+def values_of_order_codes(codes: Ints, valid: Flags, data_type: pa.DataType) -> pa.Array:
+    """The inverse of :func:`order_codes`."""
+    codes = np.where(valid, codes, 0)
     if pat.is_floating(data_type):
-        codes = np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)
-    return codes, valid
+        return wrap_values(_flipped(codes).view(np.float64), valid, pa.float64()).cast(data_type)
+    if pat.is_decimal(data_type):
+        return wrap_values(np.stack([codes, codes >> 63], axis=1), valid, data_type)
+    dtype = storage_dtype(data_type)
+    assert dtype is not None
+    return wrap_values(codes.astype(dtype), valid, data_type)
+
+
+def _flipped(bits: Ints) -> Ints:
+    """The bits of floats, as integers of the same order; and back."""
+    return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
 
 
 def _hash_bytes(array: pa.Array) -> Ints:

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from midstream.algebra.plan import Difference
-from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.key_table import KeyTable
-from midstream.engine.operator import BEGINNING, Operator
+from midstream.engine.operator import Operator, back_by
 from midstream.engine.sweep import COUNT, Stretches, Sweep, Total
 
 __all__ = ["DifferenceOperator"]
@@ -69,10 +68,3 @@ class DifferenceOperator(Operator):
         if self._keeps_all:
             return np.maximum(0, left - right)
         return ((left > 0) & (right == 0)).astype(np.int64)
-
-
-def back_by(frontier: int, ticks: int) -> int:
-    """The frontier moved back; the beginning and the end of time stay where they are."""
-    if frontier in (BEGINNING, NEVER):
-        return frontier
-    return max(BEGINNING, frontier - ticks)

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.kernels import Ints, compiled
 from midstream.engine.key_table import KeyTable, extended
-from midstream.engine.operator import BEGINNING, Operator
+from midstream.engine.operator import Operator
 from midstream.engine.time_queue import TimeQueue
 
 __all__ = ["DistinctOperator"]

@@ -15,9 +15,9 @@ import pyarrow.types as pat
 
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.box import Rows
 from midstream.engine.kernels import Flags, Ints
-from midstream.engine.operator import BEGINNING
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
 
 __all__ = ["Intake"]
@@ -146,7 +146,7 @@ def _ticks(column: pa.Array) -> tuple[Ints, Flags]:
             return values // 1000, timed
         factor = _MICROSECONDS[column.type.unit]
         limit = 2**62 // factor
-        timed = timed & (np.abs(values) <= limit)
+        timed = timed & (values >= -limit) & (values <= limit)
         return np.where(timed, values, 0) * factor, timed
     if pat.is_uint64(column.type):
         values = np.asarray(column.fill_null(0))
@@ -154,4 +154,4 @@ def _ticks(column: pa.Array) -> tuple[Ints, Flags]:
         return np.where(timed, values, 0).astype(np.int64), timed
     values = np.asarray(column.fill_null(0)).astype(np.int64)
     # The outermost values stand for the beginning and the end of time.
-    return values, timed & (np.abs(values) <= 2**62)
+    return values, timed & (values >= -(2**62)) & (values <= 2**62)

@@ -57,17 +57,12 @@ class _Side:
     def keyed(self, batch: Batch) -> NewTuples:
         """The tuples whose key is not NULL (others match nothing), sorted by code."""
         batch, codes = self._coded(batch)
-        ranges = None
-        if self.band is not None:
-            lows, highs, _ = self.band.ranges(_value(self.band.left_key, batch))
-            ranges = lows, highs
+        ranges = None if self.band is None else self.band.ranges(_value(self.band.left_key, batch))
         return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
 
     def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
         if self.band is not None:
-            coded = order_codes(_value(self.band.left_key, batch))
-            assert coded is not None
-            return _without_nulls(batch, *coded)
+            return _without_nulls(batch, *order_codes(_value(self.band.left_key, batch)))
         parts, flags = [], None
         for key in self.keys:
             codes, valid = self._codes(key, batch)
@@ -203,6 +198,8 @@ class JoinOperator(Operator):
             if results is None:
                 pending += reversed(_halves(left, right))
                 continue
+            self._left.state.settle()
+            self._right.state.settle()
             together = _in_order(concatenate(self.layout, [*held, *results]))
             boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
             ready = int(np.searchsorted(together.valid_from, boundary, "right"))

@@ -3,9 +3,10 @@
 A batch of new tuples becomes a sorted run. Runs of similar size are merged, so that there are about log n runs and each
 tuple is copied about log n times; merging forgets dead tuples, and a run whose tuples are all dead is dropped whole.
 Probing tuples are sorted by code as well: one walk along both finds, for each, the stored codes between its lowest and
-highest (equal for equality joins, an interval for range joins), by galloping from where the one before it was found.
-The cost follows the batch and its matches, and memory is read in order. (Hash tables, measured with 20 tuples per key
-and states of 10 MB, cost two to ten times as much: each tuple is a cache miss of its own.)
+highest (equal for equality joins, an interval for range joins). A directory over the span of codes says where to begin,
+so that memory can be asked for some steps ahead. The cost follows the batch and its matches, and memory is read in
+order. (Hash tables, measured with 20 tuples per key and states of 10 MB, cost three to ten times as much: each tuple is
+a cache miss of its own.)
 
     stored codes   1  1  3  4  4  4  7  8  9 …       tuples beside them: [valid_from, valid_to, references …]
     probing        1 ─┘     └── 4            └── 9
@@ -20,12 +21,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.arrays import new_array
-from midstream.engine.kernels import Ints, compiled, sort_order
+from midstream.engine.kernels import Ints, compiled, prefetch, sort_order
 
 __all__ = ["JoinState", "Matches", "Meeting", "NewTuples"]
 
 FROM, TO, REFERENCES = 0, 1, 2
+
+_AHEAD = 8
+"""How many probing tuples ahead memory is asked for."""
 
 Matches = tuple[Ints, Ints, Ints]
 """References (left above right), valid_from, valid_to of candidate pairs."""
@@ -56,15 +61,27 @@ class NewTuples:
         return cls(codes, tuples, ranges[0][order], ranges[1][order])
 
 
-@dataclass
 class _Run:
-    codes: Ints
-    tuples: Ints
-    ends: int
-    """When the last of the run's tuples dies."""
+    """Tuples sorted by code, with a directory: where the codes of each stretch of the span of codes begin."""
+
+    def __init__(self, codes: Ints, tuples: Ints, ends: int) -> None:
+        self.codes = codes
+        self.tuples = tuples
+        self.ends = ends
+        """When the last of the run's tuples dies."""
+        span = int(codes[-1]) - int(codes[0])
+        size = max(1, len(codes) // 4)
+        # At most 63: a shift by all 64 bits is undefined.
+        self.shift = min(63, max(0, span.bit_length() - size.bit_length() + 1))
+        self.directory = np.empty((span >> self.shift) + 2, np.int64)
+        _fill_directory(codes, self.shift, self.directory)
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def bytes(self) -> int:
+        return self.codes.nbytes + self.tuples.nbytes + self.directory.nbytes
 
 
 class JoinState:
@@ -73,6 +90,7 @@ class JoinState:
     def __init__(self, width: int) -> None:
         self.width = width
         self._runs: list[_Run] = []
+        self._frontier = BEGINNING
 
     def __len__(self) -> int:
         """Tuples held, including those that are dead but not yet dropped."""
@@ -80,10 +98,10 @@ class JoinState:
 
     @property
     def bytes(self) -> int:
-        return sum(run.codes.nbytes + run.tuples.nbytes for run in self._runs)
+        return sum(run.bytes for run in self._runs)
 
     def insert(self, new: NewTuples) -> None:
-        """Add tuples as a run of their own; ``expire`` merges it with the others."""
+        """Add tuples as a run of their own; ``settle`` merges it with the others."""
         if len(new.codes):
             self._runs.append(_Run(new.codes, new.tuples, int(new.tuples[:, TO].max())))
 
@@ -93,15 +111,20 @@ class JoinState:
             self._runs.pop()
 
     def expire(self, frontier: int) -> None:
-        """Drop runs whose tuples are all dead, and merge those of similar size."""
-        runs = sorted((run for run in self._runs if run.ends > frontier), key=len, reverse=True)
+        """Drop tuples that have ended by the frontier, at the latest when they are merged."""
+        self._frontier = frontier
+        self._runs = [run for run in self._runs if run.ends > frontier]
+        self.settle()
+
+    def settle(self) -> None:
+        """Merge runs of similar size (within a factor of four): the latest insertion can no longer be undone."""
         merged: list[_Run] = []
-        for run in runs:
+        for run in sorted(self._runs, key=len, reverse=True):
             merged.append(run)
-            while len(merged) > 1 and len(merged[-2]) < 2 * len(merged[-1]):
-                last = merged.pop()
-                merged[-1] = _merged(merged[-1], last, frontier)
-        self._runs = [run for run in merged if len(run)]
+            while len(merged) > 1 and len(merged[-2]) < 4 * len(merged[-1]):
+                last, before = merged.pop(), merged.pop()
+                merged += _merged(before, last, self._frontier)
+        self._runs = merged
 
     def meet(self, new: NewTuples, stored_left: bool, pairs: _PairBuffer) -> Iterator[Matches]:
         """Pairs of a new tuple of the other side and a stored one with intersecting validities, into the buffer.
@@ -109,17 +132,18 @@ class JoinState:
         The buffer is handed out, and begun anew, each time it is full.
         """
         for run in self._runs:
-            cursor = np.array([0, 0, -1, 0])
+            cursor = np.array([0, -1, 0])
+            places = _first_places(run.codes, run.shift, run.directory, new.lows)
             while True:
                 stored, probing = pairs.split(self.width, stored_left)
                 pairs.count = _meet(
-                    cursor, run.codes, run.tuples, new.lows, new.highs, new.tuples,
+                    cursor, run.codes, run.tuples, places, new.lows, new.highs, new.tuples,
                     stored, probing, pairs.valid_from, pairs.valid_to, pairs.count,
                 )  # fmt: skip
                 if cursor[0] == len(new.codes):
                     break
                 yield from pairs.flush()
-            pairs.compared += int(cursor[3])
+            pairs.compared += int(cursor[2])
 
 
 class _PairBuffer:
@@ -181,12 +205,12 @@ class Meeting:
             self._right.take_back(self._new_right)
 
 
-def _merged(left: _Run, right: _Run, frontier: int) -> _Run:
-    room = len(left) + len(right)
-    codes = np.empty(room, np.int64)
-    tuples = np.empty((room, left.tuples.shape[1]), np.int64)
+def _merged(left: _Run, right: _Run, frontier: int) -> list[_Run]:
+    """One run of the tuples still alive, or none."""
+    codes = new_array(len(left) + len(right))
+    tuples = new_array((len(codes), left.tuples.shape[1]))
     kept = _merge(left.codes, left.tuples, right.codes, right.tuples, frontier, codes, tuples)
-    return _Run(codes[:kept], tuples[:kept], max(left.ends, right.ends))
+    return [_Run(codes[:kept], tuples[:kept], max(left.ends, right.ends))] if kept else []
 
 
 @compiled
@@ -234,6 +258,37 @@ def _merge(left_codes, left, right_codes, right, frontier, out_codes, out):  # t
 
 
 @compiled
+def _fill_directory(codes, shift, directory):  # type: ignore[no-untyped-def]
+    """directory[i] is the first place whose code is at least (i << shift) above the lowest."""
+    low = np.uint64(codes[0])
+    filled = 0
+    for place in range(codes.shape[0]):
+        stretch = np.int64((np.uint64(codes[place]) - low) >> np.uint64(shift))
+        while filled <= stretch:
+            directory[filled] = place
+            filled += 1
+    while filled < directory.shape[0]:
+        directory[filled] = codes.shape[0]
+        filled += 1
+
+
+@compiled
+def _first_places(codes, shift, directory, lows):  # type: ignore[no-untyped-def]
+    """For each bound a place at or shortly before the first code that is not below it."""
+    places = np.empty(lows.shape[0], np.int64)
+    lowest = codes[0]
+    highest = codes[-1]
+    for i in range(lows.shape[0]):
+        if lows[i] <= lowest:
+            places[i] = 0
+        elif lows[i] > highest:
+            places[i] = codes.shape[0]
+        else:
+            places[i] = directory[np.int64((np.uint64(lows[i]) - np.uint64(lowest)) >> np.uint64(shift))]
+    return places
+
+
+@compiled
 def _gallop(codes, place, low):  # type: ignore[no-untyped-def]
     """The first place from the given one on whose code is at least low."""
     end = codes.shape[0]
@@ -255,24 +310,34 @@ def _gallop(codes, place, low):  # type: ignore[no-untyped-def]
 
 @compiled
 def _meet(  # type: ignore[no-untyped-def]
-    cursor, codes, tuples, lows, highs, new_tuples, out_stored, out_probing, out_from, out_to, found
+    cursor, codes, tuples, places, lows, highs, new_tuples, out_stored, out_probing, out_from, out_to, found
 ):
     """Fill the output, which has ``found`` pairs already; how many it has then.
 
-    The cursor is (probing tuple, first place of its codes, place to go on or -1, compared).
+    The cursor is (probing tuple, place to go on or -1, compared).
     """
     room = out_from.shape[0]
+    count = lows.shape[0]
+    width = tuples.shape[1]
     row = cursor[0]
-    first = cursor[1]
-    place = cursor[2]
+    place = cursor[1]
     compared = 0
-    while row < lows.shape[0]:
+    while row < count:
+        if row + 2 * _AHEAD < count:
+            prefetch(codes, places[row + 2 * _AHEAD])
+        if row + _AHEAD < count:
+            soon = places[row + _AHEAD] * width
+            for line in range(4):
+                prefetch(tuples, soon + 8 * line)
         if place < 0:
-            # Bounds that do not rise with the keys (saturated ones) make the walk begin anew.
-            if first > 0 and codes[first - 1] >= lows[row]:
-                first = 0
-            first = _gallop(codes, first, lows[row])
-            place = first
+            place = places[row]
+            low = lows[row]
+            steps = 0
+            while place < codes.shape[0] and codes[place] < low:
+                place += 1
+                steps += 1
+                if steps == 16:
+                    place = _gallop(codes, place, low)
         high = highs[row]
         begin = new_tuples[row, FROM]
         end = new_tuples[row, TO]
@@ -281,9 +346,8 @@ def _meet(  # type: ignore[no-untyped-def]
             if tuples[place, FROM] < end and begin < tuples[place, TO]:
                 if found == room:
                     cursor[0] = row
-                    cursor[1] = first
-                    cursor[2] = place
-                    cursor[3] += compared - 1
+                    cursor[1] = place
+                    cursor[2] += compared - 1
                     return found
                 out_from[found] = max(begin, tuples[place, FROM])
                 out_to[found] = min(end, tuples[place, TO])
@@ -296,5 +360,5 @@ def _meet(  # type: ignore[no-untyped-def]
         row += 1
         place = -1
     cursor[0] = row
-    cursor[3] += compared
+    cursor[2] += compared
     return found

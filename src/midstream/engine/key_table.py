@@ -92,7 +92,12 @@ class KeyTable:
             if missing.any():
                 # One row stands for each new code; the others find it in the next round.
                 _, firsts = np.unique(codes[pending[missing]], return_index=True)
+                before = self.capacity
                 self._add(pending[missing][np.sort(firsts)], codes, columns)
+                if self.capacity > before:
+                    # Growing has linked all keys anew: nobody may go on from where they were.
+                    after = np.full(len(pending), -1)
+                    continue
             candidates = pending[~missing]
             same = self._is_same(candidates, found[~missing], codes, columns)
             slots[candidates[same]] = found[~missing][same]

@@ -11,12 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, Layout
 
-__all__ = ["BEGINNING", "Counters", "Operator"]
+__all__ = ["Counters", "Operator", "back_by"]
 
-BEGINNING = -(2**63)
-"""The watermark before the first row."""
+
+def back_by(frontier: int, ticks: int) -> int:
+    """The frontier moved back; the beginning and the end of time stay where they are."""
+    if frontier in (BEGINNING, NEVER):
+        return frontier
+    return max(BEGINNING, frontier - ticks)
 
 
 @dataclass
@@ -51,7 +56,7 @@ class Operator(ABC):
         """The output that the inputs' new output and the moved frontier cause."""
 
     def expire(self, retention: int) -> None:  # noqa: B027 - operators without state have nothing to drop
-        """Drop what no later push can need. ``retention`` is the lowest frontier in the plan."""
+        """Drop what no later push can need: what ended by ``retention`` is referred to by nobody above."""
 
     @property
     def emits_in_order(self) -> bool:

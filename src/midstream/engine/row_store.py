@@ -20,7 +20,7 @@ import pyarrow.types as pat
 
 from midstream.engine.arrays import fixed_width_values, new_array, storage_dtype, wrap_values
 from midstream.engine.codes import encode
-from midstream.engine.kernels import Flags, Ints, compiled
+from midstream.engine.kernels import Flags, Ints, compiled, prefetch
 
 __all__ = ["RowStore"]
 
@@ -225,20 +225,15 @@ def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Ar
 
 @compiled
 def _gather_words(ring, words, rows, out):  # type: ignore[no-untyped-def]
-    """out[j, i] is word words[j] of row rows[i].
-
-    Rows are touched a block at a time before they are copied, so that their cache misses overlap.
-    """
+    """out[j, i] is word words[j] of row rows[i]."""
     mask = ring.shape[0] - 1
-    touched = 0
-    for start in range(0, rows.shape[0], 64):
-        end = min(start + 64, rows.shape[0])
-        for i in range(start, end):
-            touched ^= ring[rows[i] & mask, 0]
+    width = ring.shape[1]
+    for i in range(rows.shape[0]):
+        if i + 32 < rows.shape[0]:
+            prefetch(ring, (rows[i + 32] & mask) * width)
+        place = rows[i] & mask
         for j in range(words.shape[0]):
-            for i in range(start, end):
-                out[j, i] = ring[rows[i] & mask, words[j]]
-    return touched
+            out[j, i] = ring[place, words[j]]
 
 
 @compiled

@@ -128,7 +128,8 @@ class _Partial:
 
     def over(self, plan: Plan) -> Plan:
         """The aggregation, its results under the part's alias so that they can be joined."""
-        aggregate = Aggregate(plan, tuple(self.keys.values()), tuple(self.aggregates.values()))
+        # The part may be a join itself, of which a part has the arguments of a part of the aggregates.
+        aggregate = _push(Aggregate(plan, tuple(self.keys.values()), tuple(self.aggregates.values())))
         keys = [plain_item(key.field) for key in self.keys.values()]
         results = [Item(self.relation, a.name, a.field.column) for a in self.aggregates.values()]
         return Project(aggregate, (*keys, *results))
