@@ -10,5 +10,6 @@ parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {'
 chosen = parser.parse_args().names or NAMES
 for unknown in set(chosen) - set(NAMES):
     parser.error(f"there is no benchmark {unknown!r}; there are {', '.join(NAMES)}")
-for name in chosen:
-    importlib.import_module(f"benchmarks.{name}").main()
+missed = [name for name in chosen if not importlib.import_module(f"benchmarks.{name}").main()]
+if missed:
+    parser.exit(1, f"bars missed in: {', '.join(missed)}\n")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,29 @@ def environment() -> dict[str, Any]:
     }
 
 
-def save(name: str, figures: dict[str, Any]) -> None:
-    """Print the figures, and keep them beside those of the other benchmarks."""
+@dataclass(frozen=True)
+class Bar:
+    """What a figure must keep to."""
+
+    figure: str
+    limit: float
+    at_least: bool = False
+
+    def is_met(self, figures: dict[str, Any]) -> bool:
+        value = figures[self.figure]
+        return bool(value >= self.limit if self.at_least else value <= self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.figure} {'≥' if self.at_least else '≤'} {self.limit}"
+
+
+def save(name: str, figures: dict[str, Any], *bars: Bar) -> bool:
+    """Print the figures, keep them beside those of the other benchmarks, and say whether all bars are met."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({**figures, "environment": environment()}, indent=2) + "\n")
+    verdicts = {str(bar): "met" if bar.is_met(figures) else "MISSED" for bar in bars}
+    kept = {**figures, "bars": verdicts, "environment": environment()}
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
     print(f"{name}:")
-    for key, value in figures.items():
+    for key, value in {**figures, **verdicts}.items():
         print(f"  {key}: {value:.3f}" if isinstance(value, float) else f"  {key}: {value}")
+    return all(bar.is_met(figures) for bar in bars)

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measuring import in_turns, save
+from benchmarks.measuring import Bar, in_turns, save
 from midstream import ContinuousQuery, Stream
 
 ROWS = 100_000
@@ -29,7 +29,7 @@ def nested_loop(left, right, out):  # type: ignore[no-untyped-def]
     return found
 
 
-def main() -> None:
+def main() -> bool:
     """Measure both on the same rows, and compare the pairs they find."""
     random = np.random.default_rng(0)
     times = np.arange(ROWS)
@@ -50,7 +50,7 @@ def main() -> None:
     seconds = in_turns(
         {"midstream": lambda: query.run_locally().push(tables), "loop": lambda: nested_loop(left, right, out)}
     )
-    save(
+    return save(
         "theta_join",
         {
             "results": results.num_rows,
@@ -58,6 +58,7 @@ def main() -> None:
             "nested loop seconds": seconds["loop"],
             "times as fast": seconds["loop"] / seconds["midstream"],
         },
+        Bar("times as fast", 10.0, at_least=True),
     )
 
 

@@ -10,7 +10,7 @@ import statistics
 import time
 
 from benchmarks.j4 import Size, make_batches, query
-from benchmarks.measuring import save
+from benchmarks.measuring import Bar, save
 
 ROWS = 20_000
 MEASURED = 24
@@ -32,7 +32,7 @@ def median_batch_seconds(size: Size, filling: int) -> tuple[float, float, float]
     )
 
 
-def main() -> None:
+def main() -> bool:
     """Measure the plain and the larger window, in turns, three times each."""
     small = Size(ROWS, 2 + 2 + MEASURED, 2 * ROWS, ROWS)
     large = Size(ROWS, 2 * FACTOR + 2 + MEASURED, 2 * ROWS * FACTOR, ROWS * FACTOR)
@@ -43,7 +43,7 @@ def main() -> None:
         grown.append(median_batch_seconds(large, 2 * FACTOR + 2))
     medians = [min(run[0] for run in runs) for runs in (plain, grown)]
     means = [min(run[1] for run in runs) for runs in (plain, grown)]
-    save(
+    return save(
         "window_growth",
         {
             "window": f"{small.window} against {large.window} ticks",
@@ -52,6 +52,7 @@ def main() -> None:
             "ratio of medians": medians[1] / medians[0],
             "ratio of means": means[1] / means[0],
         },
+        Bar("ratio of medians", 1.3),
     )
 
 

@@ -157,10 +157,17 @@ def test_nothing_can_be_pushed_after_the_end():
         run.finish()
 
 
-def test_a_plan_of_another_query_is_refused():
-    other = ContinuousQuery("SELECT a.k FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k", [A, B]).plan()
-    with pytest.raises(BadPlan):
-        ContinuousQuery(JOIN, [A, B]).run_locally(other)
+@pytest.mark.parametrize(
+    "other",
+    ["SELECT a.k FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k", JOIN.replace("10", "11"), JOIN + " AND a.k > 5"],
+)
+def test_a_plan_of_another_query_is_refused(other):
+    with pytest.raises(BadPlan, match="the plan is not one of this query's"):
+        ContinuousQuery(JOIN, [A, B]).run_locally(ContinuousQuery(other, [A, B]).plan())
+
+
+def test_a_plan_of_the_same_query_written_again_is_taken():
+    assert ContinuousQuery(JOIN, [A, B]).run_locally(ContinuousQuery(JOIN, [A, B]).plan("b a")).finish().num_rows == 0
 
 
 def test_results_in_chunks_are_bounded_and_the_same():
@@ -180,6 +187,36 @@ def test_chunks_that_are_not_fetched_do_not_harm_the_state():
     del chunks
     assert run.push({"a": rows((3, 1, "w"))}).num_rows == 2
     assert run.metrics()["results"] == 4
+
+
+def test_a_new_push_does_not_lose_its_results_to_one_abandoned_half_way():
+    run = start(chunk_rows=1)
+    run.push({"a": rows((1, 1, "x"), (1, 1, "y"))})
+    chunks = run.push_in_chunks({"b": rows((1, 1, "z"))})
+    next(chunks)
+    chunks = run.push_in_chunks({"b": rows((2, 1, "w"))})
+    assert sum(chunk.num_rows for chunk in chunks) == 2
+    assert run.metrics()["results"] == 4
+
+
+@pytest.mark.parametrize("chunk_rows", [0, -1, 1.5, True, "many"])
+def test_chunks_without_room_are_refused(chunk_rows):
+    with pytest.raises(BadPlan):
+        start(chunk_rows=chunk_rows)
+
+
+@pytest.mark.parametrize("watermark", [2**63, -(2**63), 2**70, 1.5, True, "now"])
+def test_a_watermark_outside_time_is_refused_and_changes_nothing(watermark):
+    run = start()
+    with pytest.raises(PushedTypeMismatch):
+        run.push({"a": rows((1, 1, "x"))}, watermark=watermark)
+    assert run.watermark is None and run.metrics()["streams"]["a"]["rows"] == 0
+
+
+def test_a_thousand_conditions_are_planned_and_run():
+    conditions = " AND ".join(f"a.k <> {number}" for number in range(2, 1002))
+    run = start(f"{JOIN} AND {conditions}")
+    assert run.push({"a": rows((1, 1, "x"), (1, 7, "y")), "b": rows((1, 1, "z"), (1, 7, "w"))}).num_rows == 1
 
 
 def test_operators_count_what_they_did():

@@ -25,7 +25,7 @@ from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, Rows
 from midstream.engine.intake import Intake
-from midstream.engine.output import output_schema, to_record_batch
+from midstream.engine.output import output_schema, to_record_batches
 from midstream.errors import BrokenRun, DecreasingWatermark, FinishedRun, PushedTypeMismatch
 
 __all__ = ["LocalRun"]
@@ -121,7 +121,7 @@ class LocalRun:
         try:
             for batch in pending:
                 self._results += len(batch)
-                yield to_record_batch(batch, self._schema)
+                yield from to_record_batches(batch, self._schema)
         except GeneratorExit:
             # Whoever fetched the results lost interest: the rows must become part of the state all the same.
             self._drain(pending)

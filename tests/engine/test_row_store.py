@@ -199,7 +199,7 @@ def test_a_place_in_the_ring_forgets_the_nulls_of_the_row_before():
         value = None if i % 2 else i
         store.append([pa.array([value], pa.int64()), pa.array([None if value is None else "x"])], np.array([i + 1]))
         assert store.gather(0, np.array([i])).to_pylist() == [value]
-        codes, valid = store.gather_codes(1, np.array([i]))
+        _, valid = store.gather_codes(1, np.array([i]))
         assert valid is None or valid.tolist() == [value is not None]
         store.release(i + 1)
 

@@ -18,6 +18,10 @@ QUERIES = {
     " GROUP BY a.k",
     "tumbling": "SELECT COUNT(*) FROM a [RANGE 500 SLIDE 500]",
     "difference": "SELECT a.k FROM a [RANGE 500] EXCEPT ALL SELECT b.k FROM b [RANGE 300]",
+    "beside the unbounded": "SELECT a.k AS n FROM a [RANGE 100], b [RANGE 100] WHERE a.k = b.k"
+    " UNION ALL SELECT COUNT(*) AS n FROM b [RANGE UNBOUNDED] WHERE b.k < 0",
+    "mixed windows": "SELECT a.s FROM (SELECT b.k AS k FROM b [RANGE UNBOUNDED] WHERE b.k < 0 UNION ALL"
+    " SELECT b.k AS k FROM b [NOW]) u, a [RANGE 50] WHERE a.k = u.k",
     "nested": "SELECT b.s, n.c FROM b [RANGE 100], (SELECT a.k AS k, COUNT(*) AS c FROM a [RANGE 500] GROUP BY a.k) n"
     " WHERE b.k = n.k",
 }
@@ -35,6 +39,20 @@ def _table(random: np.random.Generator, now: int) -> pa.Table:
         },
         schema=SCHEMA,
     )
+
+
+def test_a_row_from_the_future_does_not_hold_back_the_others():
+    run = ContinuousQuery(QUERIES["text join"].replace("a.k < 2", "a.k < 99"), STREAMS).run_locally()
+    random = np.random.default_rng(1)
+    ahead = pa.table({"ts": [10**12], "k": [1], "s": ["59-3"], "x": [0.0]}, schema=SCHEMA)
+    run.push({"a": ahead})
+    held = []
+    for now in range(0, 12_000, 20):
+        run.push({stream: _table(random, now) for stream in ("a", "b")})
+        held.append(run.metrics()["state_rows"])
+    assert max(held[300:]) <= 1.5 * max(held[50:300])
+    last = pa.table({"ts": [10**12 + 1], "k": [1], "s": ["59-3"], "x": [0.0]}, schema=SCHEMA)
+    assert run.push({"b": last})["s"].to_pylist() == ["59-3"]
 
 
 @pytest.mark.parametrize("name", QUERIES)

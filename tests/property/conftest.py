@@ -1,4 +1,4 @@
-"""How many examples the property tests try: MIDSTREAM_EXAMPLES sets it, MIDSTREAM_SEED makes them random."""
+"""How many examples the property tests try: MIDSTREAM_EXAMPLES sets it, MIDSTREAM_SOAK makes them random."""
 
 import os
 

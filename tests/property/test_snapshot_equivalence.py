@@ -3,13 +3,13 @@
 from itertools import islice
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery
 from midstream.testing import (
     JOIN_OPERATORS,
+    Push,
     Scenario,
     assert_same_bag,
     assert_snapshot_equivalent,
@@ -85,19 +85,11 @@ def test_batch_invariance(scenario, size):
 
 
 def _one_push(scenario):
-    from midstream.testing import Push
-
     return Push(scenario.tables, None)
 
 
 def _pieces(scenario, size):
-    from midstream.testing import Push
-
     for push in scenario.pushes:
         for name, table in push.rows.items():
             for start in range(0, table.num_rows, size):
                 yield Push({name: table.slice(start, size)}, None)
-
-
-if __name__ == "__main__":
-    pytest.main([__file__])

@@ -104,29 +104,28 @@ class Accumulator:
         if self.call.function == "avg":
             assert self.call.argument is not None
             scale = _type_scale(self.call.argument.type)
-        exact = wrap_values(np.where(fits[:, None], pairs, 0), some & fits, pa.decimal128(38, scale))
+        words = np.where(fits[:, None], pairs, 0)
+        exact = _within_precision(words, some & fits, pa.decimal128(38, scale))
         if self.call.function == "avg":
-            return self._float(np.asarray(exact.cast(pa.float64()).fill_null(0.0)), counts, some & fits)
-        return _within_precision(exact)
+            return self._float(
+                np.asarray(exact.cast(pa.float64()).fill_null(0.0)), counts, np.asarray(exact.is_valid())
+            )
+        return exact
 
 
 def _type_scale(data_type: pa.DataType) -> int:
     return data_type.scale if pat.is_decimal(data_type) else 0
 
 
-def _within_precision(array: pa.Array) -> pa.Array:
-    """NULL instead of the decimals that 128 bits can hold but 38 digits cannot."""
-    high = fixed_width_values(array)[0][:, 1]
+def _within_precision(words: Ints, valid: Flags, data_type: pa.DataType) -> pa.Array:
+    """Decimals from their words; NULL instead of those that 128 bits can hold but 38 digits cannot."""
+    high = words[:, 1]
     limit = 10**38 >> 64
-    doubtful = np.flatnonzero((high >= limit) | (high < -limit))
-    if len(doubtful) == 0:
-        return array
-    values = array.to_pylist()
-    for position in doubtful:
-        value = values[position]
-        if value is not None and abs(int(value.scaleb(_type_scale(array.type)))) >= 10**38:
-            values[position] = None
-    return pa.array(values, array.type)
+    valid = valid.copy()
+    for position in np.flatnonzero(valid & ((high >= limit) | (high < -limit))):
+        number = (int(high[position]) << 64) + (int(words[position, 0]) & (2**64 - 1))
+        valid[position] = abs(number) < 10**38
+    return wrap_values(words, valid, data_type)
 
 
 def concatenated(parts: Sequence[Ints], count: int) -> Ints:

@@ -20,13 +20,15 @@ import pyarrow as pa
 from midstream.algebra.aggregates import AggregateCall, aggregate_call
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Aggregate
+from midstream.algebra.windows import NEVER
 from midstream.engine.accumulators import Accumulator, concatenated
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.codes import has_order_codes
 from midstream.engine.evaluate import evaluate
 from midstream.engine.kernels import Ints
-from midstream.engine.key_table import KeyTable, extended
+from midstream.engine.key_table import KeyTable
 from midstream.engine.operator import Operator, back_by
+from midstream.engine.pool import extended
 from midstream.engine.sweep import Stretches, Sweep
 
 __all__ = ["AggregateOperator"]
@@ -66,7 +68,10 @@ class AggregateOperator(Operator):
 
     @property
     def state_bytes(self) -> int:
-        return self._groups.bytes + self._sweep.bytes + sum(table.bytes for table in self._pairs.values())
+        pairs = sum(table.bytes for table in self._pairs.values())
+        # About what a Python value in a heap takes.
+        ordered = 150 * sum(len(slow) for slow in self._slow.values())
+        return self._groups.bytes + self._sweep.bytes + pairs + ordered
 
     def advance(self, watermark: int) -> None:
         super().advance(watermark)
@@ -154,7 +159,13 @@ class _OrderedValues:
         self._largest = call.function == "max"
         self._heaps: dict[int, list[tuple[Any, int, int]]] = {}
         self._coming: dict[int, list[tuple[int, int, int, Any]]] = {}
+        self._forever: dict[int, Any] = {}
         self._serial = 0
+
+    def __len__(self) -> int:
+        """Values held."""
+        waiting = sum(len(rows) for rows in self._coming.values())
+        return waiting + sum(len(heap) for heap in self._heaps.values()) + len(self._forever)
 
     def add(self, slots: Ints, valid_from: Ints, valid_to: Ints, argument: pa.Array) -> None:
         rows = zip(slots.tolist(), valid_from.tolist(), valid_to.tolist(), argument.to_pylist(), strict=True)
@@ -173,17 +184,24 @@ class _OrderedValues:
             waiting = self._coming.get(slot, [])
             while waiting and waiting[0][0] <= begin:
                 _, serial, end, value = heapq.heappop(waiting)
-                heapq.heappush(heap, (value, serial, end))
+                if end < NEVER:
+                    heapq.heappush(heap, (value, serial, end))
+                elif slot not in self._forever or value < self._forever[slot]:
+                    self._forever[slot] = value
             while heap and heap[0][2] <= begin:
                 heapq.heappop(heap)
             if len(heap) > 2 * count + 16:
                 heap[:] = [entry for entry in heap if entry[2] > begin]
                 heapq.heapify(heap)
             first = heap[0][0] if heap else None
+            forever = self._forever.get(slot)
+            if forever is not None and (first is None or forever < first):
+                first = forever
             values.append(first.value if isinstance(first, _Reversed) else first)
         return pa.array(values, self._type)
 
     def forget(self, slots: Ints) -> None:
         for slot in slots.tolist():
             self._heaps.pop(slot, None)
+            self._forever.pop(slot, None)
             self._coming.pop(slot, None)

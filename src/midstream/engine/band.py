@@ -82,7 +82,9 @@ def _shifted(keys: pa.Array, codes: Ints, bound: Bound) -> Ints:
         finite = np.isfinite(values)
         numbers = np.where(finite, values, 0.0)
         margin = (np.abs(numbers) + abs(bound.offset)) * (-1e-9 if bound.comparison in (">", ">=") else 1e-9)
-        edges, _ = order_codes(pa.array(numbers + bound.offset + margin))
+        # An edge beyond the largest float is infinite, and bounds what it should.
+        with np.errstate(over="ignore"):
+            edges, _ = order_codes(pa.array(numbers + bound.offset + margin))
         # Infinities and NaN stay what they are, whatever is added.
         return np.where(finite, edges, codes)
     offset = int(bound.offset)
@@ -180,6 +182,9 @@ def _difference(
     if left_key.type != right_key.type or not has_order_codes(left_key.type):
         return
     if constants and not (left_key.type in (pa.int64(), pa.float64()) or _is_micro(left_key.type)):
+        return
+    if abs(offset) >= 2**62:
+        # Beyond what saturated arithmetic can bound from both sides.
         return
     is_float = pat.is_floating(left_key.type)
     if is_float and constants > 1:

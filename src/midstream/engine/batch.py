@@ -45,10 +45,6 @@ class Layout:
     def position(self, column: Column) -> int:
         return self.positions[column.relation, column.name]
 
-    def renamed(self, fields: Sequence[Field]) -> Layout:
-        """The same columns under other names."""
-        return Layout(tuple(fields), self.stores, self.places)
-
     def beside(self, other: Layout) -> Layout:
         """The layout of tuples combined from both."""
         shift = len(self.stores)

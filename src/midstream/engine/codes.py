@@ -19,7 +19,7 @@ from midstream.algebra.types import is_binary, is_string
 from midstream.engine.arrays import fixed_width_values, storage_dtype, wrap_values
 from midstream.engine.kernels import Flags, Ints, compiled
 
-__all__ = ["combine_codes", "encode", "has_order_codes", "is_exact", "order_codes", "values_of_order_codes"]
+__all__ = ["combine_codes", "encode", "has_order_codes", "is_exact", "mixed", "order_codes", "values_of_order_codes"]
 
 _CANONICAL_NAN = np.float64("nan").view(np.int64)
 
@@ -38,7 +38,9 @@ def encode(array: pa.Array) -> tuple[Ints, Flags | None]:
     if pat.is_null(data_type):
         return np.zeros(len(array), np.int64), np.zeros(len(array), np.bool_)
     if pat.is_floating(data_type):
-        values = np.asarray(array.cast(pa.float64()).fill_null(0.0)) + 0.0
+        # Adding 0.0 turns -0.0 into it; signalling NaN would warn.
+        with np.errstate(invalid="ignore"):
+            values = np.asarray(array.cast(pa.float64()).fill_null(0.0)) + 0.0
         codes = values.view(np.int64)
         missing = np.isnan(values)
         if missing.any():
@@ -113,7 +115,8 @@ def _hash_bytes(array: pa.Array) -> Ints:
 
 
 @compiled
-def _mixed(word):  # type: ignore[no-untyped-def]
+def mixed(word):  # type: ignore[no-untyped-def]
+    """A word whose bits all depend on all bits of the given one."""
     word = np.uint64(word)
     word ^= word >> np.uint64(32)
     word *= np.uint64(0xD6E8FEB86659FD93)
@@ -125,14 +128,14 @@ def _mixed(word):  # type: ignore[no-untyped-def]
 @compiled
 def _combine(left, right, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
-        out[i] = np.int64(_mixed(np.uint64(left[i]) * np.uint64(0x9E3779B97F4A7C15) + _mixed(right[i])))
+        out[i] = np.int64(mixed(np.uint64(left[i]) * np.uint64(0x9E3779B97F4A7C15) + mixed(right[i])))
 
 
 @compiled
 def _mix_words(words):  # type: ignore[no-untyped-def]
     out = np.empty(words.shape[0], np.int64)
     for i in range(words.shape[0]):
-        out[i] = np.int64(_mixed(np.uint64(words[i, 0]) * np.uint64(0x9E3779B97F4A7C15) + _mixed(words[i, 1])))
+        out[i] = np.int64(mixed(np.uint64(words[i, 0]) * np.uint64(0x9E3779B97F4A7C15) + mixed(words[i, 1])))
     return out
 
 
@@ -147,6 +150,6 @@ def _hash_slices(data, offsets, out):  # type: ignore[no-untyped-def]
             word = np.uint64(0)
             for shift in range(min(8, end - place)):
                 word |= np.uint64(data[place + shift]) << np.uint64(8 * shift)
-            state = (state ^ _mixed(word)) * np.uint64(0x100000001B3)
+            state = (state ^ mixed(word)) * np.uint64(0x100000001B3)
             place += 8
-        out[i] = np.int64(_mixed(state))
+        out[i] = np.int64(mixed(state))

@@ -20,9 +20,10 @@ import numpy as np
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.kernels import Ints, compiled
-from midstream.engine.key_table import KeyTable, extended
+from midstream.engine.key_table import KeyTable
 from midstream.engine.operator import Operator
-from midstream.engine.time_queue import TimeQueue
+from midstream.engine.pool import SlotPool, extended
+from midstream.engine.time_queue import TimeQueue, slot_then_time_order
 
 __all__ = ["DistinctOperator"]
 
@@ -33,47 +34,38 @@ class _Ribbons:
     def __init__(self) -> None:
         self.heads = np.full(64, -1)
         self.reach = np.full(64, BEGINNING)
-        self._nodes = np.zeros((64, 3), np.int64)
-        self._free = np.arange(64)
-        self._free_count = 64
+        self._pool = SlotPool()
+        self._nodes = np.zeros((self._pool.capacity, 3), np.int64)
 
     def __len__(self) -> int:
-        return len(self._nodes) - self._free_count
+        return len(self._pool)
 
     @property
     def bytes(self) -> int:
-        return self.heads.nbytes + self.reach.nbytes + self._nodes.nbytes + self._free.nbytes
+        return self.heads.nbytes + self.reach.nbytes + self._nodes.nbytes + self._pool.bytes
 
     def cover(
         self, slots: Ints, valid_from: Ints, valid_to: Ints, capacity: int, ended: int
     ) -> tuple[Ints, Ints, Ints, Ints]:
-        """Add intervals: (input row, from, to) of each gap that was filled, and the rows that reach further than all
-        before. Intervals that ended by ``ended`` may be dropped on the way."""
+        """Add intervals, sorted by slot and begin: (input row, from, to) of each gap that was filled, and the rows that
+        reach further than all before. Intervals that ended by ``ended`` may be dropped on the way."""
         if capacity > len(self.heads):
-            grown = np.full(capacity, -1)
-            grown[: len(self.heads)] = self.heads
-            reach = np.full(capacity, BEGINNING)
-            reach[: len(self.reach)] = self.reach
-            self.heads, self.reach = grown, reach
-        if len(slots) > self._free_count:
-            old = len(self._nodes)
-            size = 1 << (2 * (len(self) + len(slots))).bit_length()
-            self._nodes = extended(self._nodes, size)
-            free = self._free[: self._free_count]
-            self._free = np.concatenate([free, np.arange(old, size), np.empty(old - len(free), np.int64)])
-            self._free_count += size - old
+            self.heads = extended(self.heads, capacity, -1)
+            self.reach = extended(self.reach, capacity, BEGINNING)
+        if self._pool.reserve(len(slots)):
+            self._nodes = extended(self._nodes, self._pool.capacity)
         room = 2 * len(slots) + len(self)
         out = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64))
         furthest = np.zeros(len(slots), np.bool_)
-        found, self._free_count = _cover(
-            slots, valid_from, valid_to, ended, self.heads, self.reach, self._nodes, self._free, self._free_count,
+        found = _cover(
+            slots, valid_from, valid_to, ended, self.heads, self.reach, self._nodes, self._pool.free, self._pool.count,
             *out, furthest,
         )  # fmt: skip
         return out[0][:found], out[1][:found], out[2][:found], np.flatnonzero(furthest)
 
     def forget(self, slots: Ints) -> None:
         """Drop the lists of these slots."""
-        self._free_count = _forget(slots, self.heads, self._nodes, self._free, self._free_count)
+        _forget(slots, self.heads, self._nodes, self._pool.free, self._pool.count)
         self.reach[slots] = BEGINNING
 
 
@@ -99,8 +91,10 @@ class DistinctOperator(Operator):
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.probes += len(batch)
-            columns = batch.columns()
-            slots = self._keys.hold(columns, len(batch))
+            slots = self._keys.hold(batch.columns(), len(batch))
+            # In this order the walk along a ribbon goes on where it stood.
+            order = slot_then_time_order(slots, batch.valid_from)
+            batch, slots = batch.taken(order), slots[order]
             rows, begins, ends, furthest = self._ribbons.cover(
                 slots, batch.valid_from, batch.valid_to, self._keys.capacity, self._ended
             )
@@ -130,6 +124,8 @@ def _cover(  # type: ignore[no-untyped-def]
 ):
     """Nodes are (from, to, next). Each input row takes at most one node from the free list."""
     found = 0
+    last = -1
+    last_before = -1
     for i in range(slots.shape[0]):
         slot = slots[i]
         begin = valid_from[i]
@@ -137,8 +133,12 @@ def _cover(  # type: ignore[no-untyped-def]
         if end > reach[slot]:
             reach[slot] = end
             furthest[i] = True
-        before = -1
-        node = heads[slot]
+        if i > 0 and slots[i - 1] == slot:
+            before = last_before
+            node = last
+        else:
+            before = -1
+            node = heads[slot]
         while node >= 0 and nodes[node, 1] < begin:
             following = nodes[node, 2]
             if nodes[node, 1] <= ended:
@@ -146,8 +146,8 @@ def _cover(  # type: ignore[no-untyped-def]
                     heads[slot] = following
                 else:
                     nodes[before, 2] = following
-                free[free_count] = node
-                free_count += 1
+                free[free_count[0]] = node
+                free_count[0] += 1
             else:
                 before = node
             node = following
@@ -163,16 +163,16 @@ def _cover(  # type: ignore[no-untyped-def]
             told = max(told, nodes[node, 1])
             joined_from = min(joined_from, nodes[node, 0])
             joined_to = max(joined_to, nodes[node, 1])
-            free[free_count] = node
-            free_count += 1
+            free[free_count[0]] = node
+            free_count[0] += 1
             node = nodes[node, 2]
         if told < end:
             out_row[found] = i
             out_from[found] = told
             out_to[found] = end
             found += 1
-        free_count -= 1
-        new = free[free_count]
+        free_count[0] -= 1
+        new = free[free_count[0]]
         nodes[new, 0] = joined_from
         nodes[new, 1] = joined_to
         nodes[new, 2] = node
@@ -180,7 +180,9 @@ def _cover(  # type: ignore[no-untyped-def]
             heads[slot] = new
         else:
             nodes[before, 2] = new
-    return found, free_count
+        last_before = before
+        last = new
+    return found
 
 
 @compiled
@@ -188,8 +190,7 @@ def _forget(slots, heads, nodes, free, free_count):  # type: ignore[no-untyped-d
     for slot in slots:
         node = heads[slot]
         while node >= 0:
-            free[free_count] = node
-            free_count += 1
+            free[free_count[0]] = node
+            free_count[0] += 1
             node = nodes[node, 2]
         heads[slot] = -1
-    return free_count

@@ -90,6 +90,8 @@ def read_float(words):  # type: ignore[no-untyped-def]
     if highest <= 52:
         return sign | digits[0] | (digits[1] << np.int64(32))
     shift = highest - 52
+    if shift > 2045:
+        return sign | infinity
     limb = shift >> 5
     offset = np.int64(shift & 31)
     mantissa = digits[limb] >> offset

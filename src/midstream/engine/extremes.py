@@ -5,13 +5,15 @@ data and merge in logarithmic amortised time. Rows that have gone are not search
 they reach the top, and swept out when more than half of a heap is gone. The largest is the smallest of the
 complements.
 
-A heap is two words: its root plus one (0: empty), and its number of nodes.
+A heap is four words: its root plus one (0: empty), its number of nodes, whether it has an argument whose row never
+goes, and the smallest of these: rows that never go need no node each.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from midstream.algebra.windows import NEVER
 from midstream.engine.kernels import compiled
 
 __all__ = ["drop_heap", "heap_add", "heap_first", "heap_trim"]
@@ -41,6 +43,10 @@ def _merge(nodes, first, second):  # type: ignore[no-untyped-def]
 
 @compiled
 def heap_add(nodes, free, free_count, heap, key, end):  # type: ignore[no-untyped-def]
+    if end == NEVER:
+        heap[3] = min(heap[3], key) if heap[2] else key
+        heap[2] = 1
+        return
     free_count[0] -= 1
     node = free[free_count[0]]
     nodes[node, 0] = key
@@ -61,7 +67,9 @@ def heap_first(nodes, free, free_count, heap, now):  # type: ignore[no-untyped-d
         heap[1] -= 1
         root = _merge(nodes, nodes[root, 2], nodes[root, 3])
     heap[0] = root + 1
-    return nodes[root, 0] if root >= 0 else np.int64(0)
+    if root >= 0 and heap[2]:
+        return min(nodes[root, 0], heap[3])
+    return nodes[root, 0] if root >= 0 else heap[3]
 
 
 @compiled

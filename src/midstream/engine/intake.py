@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from midstream.algebra.stream import Stream
@@ -131,10 +132,18 @@ def _column(stream: Stream, field: pa.Field, table: pa.Table) -> pa.Array:
             detail=f"The stream declares it as {type_name(field.type)}.",
             hint="Cast the column, or change the declaration.",
         )
+    if pat.is_run_end_encoded(column.type):
+        column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
     if column.type != declared:
         column = column.cast(declared)
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], declared)
+    except pa.ArrowInvalid as problem:
+        raise PushedTypeMismatch(
+            f'column "{field.name}" of stream "{stream.name}" has too much in one push',
+            detail=str(problem),
+            hint=f"Push fewer rows at a time, or declare it as large_{declared}.",
+        ) from None
 
 
 def _ticks(column: pa.Array) -> tuple[Ints, Flags]:

@@ -6,7 +6,9 @@ C-contiguous arrays; nothing here knows what the numbers mean.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -22,10 +24,26 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+def _digest_of_sources() -> str:
+    """A digest of all files of this folder."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_SOURCES = _digest_of_sources()
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as machine code: no interpreter lock, no bounds checks, cached between processes."""
-    jitted: Callable[..., Any] = numba.njit(function, nogil=True, cache=True, boundscheck=False)
-    return jitted
+    """The function as machine code: no interpreter lock, no bounds checks, cached between processes.
+
+    Numba keeps the code of a function until its own file changes. Functions of other files are compiled into it, so
+    what counts here is whether any file of this folder has changed.
+    """
+    jitted: Any = numba.njit(function, nogil=True, cache=True, boundscheck=False)
+    jitted._cache._cache_file._source_stamp = _SOURCES
+    return jitted  # type: ignore[no-any-return]
 
 
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:

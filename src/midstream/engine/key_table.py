@@ -13,41 +13,43 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.engine.arrays import Values
-from midstream.engine.codes import combine_codes, encode, is_exact
+from midstream.engine.codes import combine_codes, encode, is_exact, mixed
 from midstream.engine.kernels import Flags, Ints, compiled
+from midstream.engine.pool import SlotPool, extended
 from midstream.engine.row_store import RowStore
 
-__all__ = ["KeyTable", "extended", "same_values"]
+__all__ = ["KeyTable"]
 
-_SMALLEST = 64
 _NULL_CODE = np.int64(-0x5E1D_5EED_0FF5_E77E)
 
 
 class KeyTable:
-    """Slots for keys. ``capacity`` is an upper bound of all slots handed out; holders count themselves in ``holds``."""
+    """Slots for keys; who holds them is counted in ``holds``."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self.types = tuple(types)
-        self.capacity = _SMALLEST
-        self.holds = np.zeros(_SMALLEST, np.int64)
+        self._pool = SlotPool()
+        self.holds = np.zeros(self.capacity, np.int64)
         self._is_exact = len(types) == 1 and is_exact(types[0])
-        self._used = np.zeros(_SMALLEST, np.bool_)
-        self._codes = np.zeros(_SMALLEST, np.int64)
-        self._next = np.full(_SMALLEST, -1)
-        self._heads = np.full(2 * _SMALLEST, -1)
-        self._free = np.arange(_SMALLEST)[::-1].copy()
-        self._free_count = _SMALLEST
-        self._numbers = np.zeros(_SMALLEST, np.int64)
+        self._used = np.zeros(self.capacity, np.bool_)
+        self._codes = np.zeros(self.capacity, np.int64)
+        self._next = np.full(self.capacity, -1)
+        self._heads = np.full(2 * self.capacity, -1)
+        self._numbers = np.zeros(self.capacity, np.int64)
         self._keys = RowStore(self.types)
 
     def __len__(self) -> int:
-        return self.capacity - self._free_count
+        return len(self._pool)
+
+    @property
+    def capacity(self) -> int:
+        """All slots are below it."""
+        return self._pool.capacity
 
     @property
     def bytes(self) -> int:
-        arrays = (self.holds, self._used, self._codes, self._next, self._heads, self._free, self._numbers)
-        return sum(array.nbytes for array in arrays) + self._keys.bytes
+        arrays = (self.holds, self._used, self._codes, self._next, self._heads, self._numbers)
+        return sum(array.nbytes for array in arrays) + self._pool.bytes + self._keys.bytes
 
     def hold(self, columns: Sequence[pa.Array], count: int) -> Ints:
         """The slot of each row's key; each row counts as one holder until it is let go."""
@@ -65,9 +67,8 @@ class KeyTable:
             return unheld
         self._used[unheld] = False
         _unlink(self._heads, self._next, self._codes, unheld)
-        self._free[self._free_count : self._free_count + len(unheld)] = unheld
-        self._free_count += len(unheld)
-        if len(self._keys) > 4 * len(self) + 4 * _SMALLEST:
+        self._pool.give(unheld)
+        if len(self._keys) > 4 * len(self) + 256:
             self._compact()
         return unheld
 
@@ -114,30 +115,26 @@ class KeyTable:
             places = pa.array(rows[doubtful])
             for position, column in enumerate(columns):
                 stored = self.gather(position, slots[doubtful])
-                checked &= same_values(column.take(places), stored)
+                checked &= _same_values(column.take(places), stored)
             same[doubtful] = checked
         return same
 
     def _add(self, rows: Ints, codes: Ints, columns: Sequence[pa.Array]) -> None:
-        if len(rows) > self._free_count:
-            self._grow(len(rows))
-        self._free_count -= len(rows)
-        slots = self._free[self._free_count : self._free_count + len(rows)][::-1]
+        if self._pool.reserve(len(rows)):
+            self._follow_pool()
+        slots = self._pool.take(len(rows))
         places = pa.array(rows)
         numbers = self._keys.append([c.take(places) for c in columns], np.full(len(rows), 2**63 - 1))
         self._numbers[slots] = numbers
         self._used[slots] = True
         _link(self._heads, self._next, self._codes, slots, codes[rows])
 
-    def _grow(self, count: int) -> None:
-        old, self.capacity = self.capacity, 1 << (2 * (len(self) + count)).bit_length()
+    def _follow_pool(self) -> None:
+        """Have room for all the pool's slots, and link the keys anew."""
         self.holds = extended(self.holds, self.capacity)
         self._used = extended(self._used, self.capacity)
         self._codes = extended(self._codes, self.capacity)
         self._numbers = extended(self._numbers, self.capacity)
-        free = self._free[: self._free_count]
-        self._free = np.concatenate([np.arange(old, self.capacity)[::-1], free, np.empty(old - len(free), np.int64)])
-        self._free_count += self.capacity - old
         self._next = np.full(self.capacity, -1)
         self._heads = np.full(2 * self.capacity, -1)
         used = np.flatnonzero(self._used)
@@ -151,7 +148,7 @@ class KeyTable:
         self._numbers[used] = self._keys.append(keys, np.full(len(used), 2**63 - 1))
 
 
-def same_values(left: pa.Array, right: pa.Array) -> Flags:
+def _same_values(left: pa.Array, right: pa.Array) -> Flags:
     """Row by row: equal, or both NULL; NaN equals NaN and −0.0 equals 0.0."""
     left_valid, right_valid = np.asarray(left.is_valid()), np.asarray(right.is_valid())
     if is_exact(left.type):
@@ -162,17 +159,9 @@ def same_values(left: pa.Array, right: pa.Array) -> Flags:
     return result
 
 
-def extended(values: Values, capacity: int) -> Values:
-    """The array with zeros after it."""
-    result = np.zeros((capacity, *values.shape[1:]), values.dtype)
-    result[: len(values)] = values
-    return result
-
-
 @compiled
 def _bucket(code, heads):  # type: ignore[no-untyped-def]
-    mixed = np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(heads.shape[0] - 1))
+    return np.int64(mixed(code) & np.uint64(heads.shape[0] - 1))
 
 
 @compiled

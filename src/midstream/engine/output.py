@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from midstream.algebra.plan import Plan
@@ -9,7 +11,7 @@ from midstream.algebra.windows import NEVER
 from midstream.engine.arrays import wrap_values
 from midstream.engine.batch import Batch
 
-__all__ = ["output_schema", "to_record_batch"]
+__all__ = ["output_schema", "to_record_batches"]
 
 
 def output_schema(plan: Plan) -> pa.Schema:
@@ -19,8 +21,22 @@ def output_schema(plan: Plan) -> pa.Schema:
     return pa.schema([*fields, pa.field("valid_from", time_type, nullable=False), pa.field("valid_to", time_type)])
 
 
-def to_record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
-    """The tuples' values and validities; a validity that never ends has a NULL ``valid_to``."""
+def to_record_batches(batch: Batch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The tuples' values and validities; in halves where an Arrow array of text cannot hold all of them."""
+    try:
+        whole = _to_record_batch(batch, schema)
+    except pa.ArrowInvalid:
+        if len(batch) < 2:
+            raise
+        middle = len(batch) // 2
+        yield from to_record_batches(batch.sliced(0, middle), schema)
+        yield from to_record_batches(batch.sliced(middle, len(batch)), schema)
+    else:
+        yield whole
+
+
+def _to_record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
+    """A validity that never ends has a NULL ``valid_to``."""
     time_type = schema.field("valid_from").type
     ends = batch.valid_to != NEVER
     columns = batch.columns()

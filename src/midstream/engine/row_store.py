@@ -8,6 +8,10 @@ Columns of fixed width share one ring of int64 words (a row's place is its numbe
 column, two for a decimal, and in front one bit per column that is set where it is NULL. A row is thus one stretch of
 memory, and gathering it costs one cache miss, however many columns are wanted. Text, binary and nested columns live in
 Arrow segments that are merged geometrically: about log n segments, each row copied about log n times.
+
+A ring gives up its rows from the oldest on. A row that outlives its successors (its event time lies far ahead, or its
+window is longer than theirs) would hold them all back: when the ring is full of dead rows, the few that live are set
+aside and found there by binary search.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.arrays import fixed_width_values, new_array, storage_dtype, wrap_values
 from midstream.engine.codes import encode
 from midstream.engine.kernels import Flags, Ints, compiled, prefetch
@@ -25,6 +30,8 @@ from midstream.engine.kernels import Flags, Ints, compiled, prefetch
 __all__ = ["RowStore"]
 
 _SMALLEST = 64
+_LARGEST_SEGMENT = 1 << 30
+"""Bytes: Arrow arrays of text cannot hold more than twice as much."""
 
 
 class _SegmentedColumn:
@@ -34,6 +41,7 @@ class _SegmentedColumn:
         self.type = data_type
         self.first = 0
         self.segments: list[pa.Array] = []
+        self.aside = pa.array([], data_type)
 
     def append(self, array: pa.Array, start: int) -> None:
         """Add rows; ``start`` is the lowest number still needed."""
@@ -44,6 +52,8 @@ class _SegmentedColumn:
             if len(self.segments) == 2:
                 self._cut(start)
             if len(self.segments) > 1:
+                if self.segments[-2].nbytes + self.segments[-1].nbytes > _LARGEST_SEGMENT:
+                    break
                 last = self.segments.pop()
                 self.segments[-1] = pa.concat_arrays([self.segments[-1], last])
 
@@ -60,18 +70,23 @@ class _SegmentedColumn:
         while self.segments and self.first + len(self.segments[0]) <= start:
             self.first += len(self.segments.pop(0))
 
-    def gather(self, rows: Ints) -> pa.Array:
+    def gather(self, rows: Ints, aside: Flags | None, places_aside: Ints) -> pa.Array:
+        """The values of the rows; those flagged are among the ones set aside."""
         if len(rows) == 0:
             return pa.array([], self.type)
-        places = pa.array(rows - self.first)
-        if len(self.segments) == 1:
-            return self.segments[0].take(places)
-        taken = pa.chunked_array(self.segments, self.type).take(places)
+        if aside is None:
+            places, segments = rows - self.first, self.segments
+        else:
+            places, segments = rows - self.first + len(self.aside), [self.aside, *self.segments]
+            places[aside] = places_aside
+        if len(segments) == 1:
+            return segments[0].take(pa.array(places))
+        taken = pa.chunked_array(segments, self.type).take(pa.array(places))
         return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
 
     @property
     def bytes(self) -> int:
-        return sum(segment.nbytes for segment in self.segments)
+        return sum(int(array.nbytes) for array in (self.aside, *self.segments))
 
 
 class RowStore:
@@ -81,6 +96,7 @@ class RowStore:
         self.types = tuple(types)
         self.start = 0
         self.end = 0
+        self._frontier = BEGINNING
         self._segmented: dict[int, _SegmentedColumn] = {}
         self._words: dict[int, int] = {}
         self._codes: dict[int, int] = {}
@@ -97,20 +113,25 @@ class RowStore:
         self._ring = np.zeros((_SMALLEST, width), np.int64)
         # Apart from the rows: it is read only to find out which rows have died.
         self._valid_to = np.zeros(_SMALLEST, np.int64)
+        # Rows set aside: their numbers (in order), how long they are needed, their words.
+        self._numbers_aside = np.empty(0, np.int64)
+        self._valid_to_aside = np.empty(0, np.int64)
+        self._words_aside = np.empty((0, width), np.int64)
 
     def __len__(self) -> int:
-        return self.end - self.start
+        return self.end - self.start + len(self._numbers_aside)
 
     @property
     def bytes(self) -> int:
         """Memory held, spare room included."""
-        return self._ring.nbytes + self._valid_to.nbytes + sum(column.bytes for column in self._segmented.values())
+        fixed = self._ring.nbytes + self._valid_to.nbytes + self._words_aside.nbytes
+        return int(fixed) + sum(column.bytes for column in self._segmented.values())
 
     def append(self, columns: Sequence[pa.Array], valid_to: Ints) -> Ints:
         """Add rows that are needed until ``valid_to``; their numbers."""
         count = len(valid_to)
-        if len(self) + count > len(self._ring):
-            self._resize(len(self) + count)
+        if self.end - self.start + count > len(self._ring):
+            self._make_room(count)
         places = np.arange(self.end, self.end + count) & (len(self._ring) - 1)
         self._valid_to[places] = valid_to
         self._ring[places, : self._null_words] = 0
@@ -154,12 +175,13 @@ class RowStore:
             if column in self._words:
                 wanted += range(self._words[column], self._words[column] + self._width(column))
         nulls = sorted({c // 63 for c in columns if c in self._words and self._has_nulls[c]})
-        words = self._gather_words([*wanted, *nulls], rows)
+        aside, places_aside = self._find_aside(rows)
+        words = self._gather_words([*wanted, *nulls], rows, aside, places_aside)
         arrays = []
         place = 0
         for column in columns:
             if column in self._segmented:
-                arrays.append(self._segmented[column].gather(rows))
+                arrays.append(self._segmented[column].gather(rows, aside, places_aside))
                 continue
             width = self._width(column)
             valid = None
@@ -173,36 +195,79 @@ class RowStore:
         """Compute the column's key codes once per row from now on: hashing text for each combined tuple is slow."""
         if column not in self._codes:
             rows = np.arange(self.start, self.end)
-            array = self.gather(column, rows)
+            array, array_aside = self.gather(column, rows), self.gather(column, self._numbers_aside)
             self._codes[column] = self._ring.shape[1]
             self._ring = np.concatenate([self._ring, np.zeros((len(self._ring), 1), np.int64)], axis=1)
+            self._words_aside = np.concatenate([self._words_aside, encode(array_aside)[0][:, None]], axis=1)
             self._write_codes(column, array, rows & (len(self._ring) - 1))
 
     def gather_codes(self, column: int, rows: Ints) -> tuple[Ints, Flags | None]:
         """The key codes of a column in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""
         if column not in self._codes:
             return encode(self.gather(column, rows))
-        words = self._gather_words([self._codes[column], column // 63], rows)
+        words = self._gather_words([self._codes[column], column // 63], rows, *self._find_aside(rows))
         valid = (words[1] >> (column % 63)) & 1 == 0 if self._has_nulls[column] else None
         return words[0], valid
 
     def release(self, frontier: int) -> None:
         """Give up the leading rows whose validity has ended at the frontier."""
+        self._frontier = frontier
         self.start = _first_alive(self._valid_to, self.start, self.end, frontier)
         for column in self._segmented.values():
             column.release(self.start)
-        if len(self._ring) > _SMALLEST and len(self) < len(self._ring) // 8:
-            self._resize(len(self))
+        if len(self._ring) > _SMALLEST and self.end - self.start < len(self._ring) // 8:
+            self._resize(self.end - self.start)
+        if len(self._numbers_aside) and not (self._valid_to_aside > frontier).any():
+            self._keep_aside(np.zeros(len(self._numbers_aside), np.bool_))
 
     def _width(self, column: int) -> int:
         return 2 if pat.is_decimal(self.types[column]) else 1
 
-    def _gather_words(self, words: Sequence[int], rows: Ints) -> Ints:
+    def _gather_words(self, words: Sequence[int], rows: Ints, aside: Flags | None, places_aside: Ints) -> Ints:
         """The words of the given rows, one row of the result per word."""
         out = new_array((len(words), len(rows)))
         if words:
             _gather_words(self._ring, np.array(words), rows, out)
+            if aside is not None:
+                out[:, aside] = self._words_aside[places_aside][:, words].T
         return out
+
+    def _find_aside(self, rows: Ints) -> tuple[Flags | None, Ints]:
+        """Which of the rows are set aside (None: none), and their places there."""
+        if len(self._numbers_aside) == 0:
+            return None, self._numbers_aside
+        aside = rows < self.start
+        if not aside.any():
+            return None, self._numbers_aside
+        return aside, np.searchsorted(self._numbers_aside, rows[aside])
+
+    def _make_room(self, count: int) -> None:
+        """Room for more rows: by setting the living aside if the ring is mostly dead, else by a larger ring."""
+        rows = np.arange(self.start, self.end)
+        alive = rows[self._valid_to[rows & (len(self._ring) - 1)] > self._frontier]
+        if len(rows) and len(alive) <= len(rows) // 4:
+            self._set_aside(alive)
+        if self.end - self.start + count > len(self._ring):
+            self._resize(self.end - self.start + count)
+
+    def _set_aside(self, rows: Ints) -> None:
+        self._keep_aside(self._valid_to_aside > self._frontier)
+        for column in self._segmented.values():
+            column.aside = pa.concat_arrays([column.aside, column.gather(rows, None, rows)])
+        places = rows & (len(self._ring) - 1)
+        self._numbers_aside = np.concatenate([self._numbers_aside, rows])
+        self._valid_to_aside = np.concatenate([self._valid_to_aside, self._valid_to[places]])
+        self._words_aside = np.concatenate([self._words_aside, self._ring[places]])
+        self.start = self.end
+        for column in self._segmented.values():
+            column.release(self.start)
+
+    def _keep_aside(self, keep: Flags) -> None:
+        self._numbers_aside = self._numbers_aside[keep]
+        self._valid_to_aside = self._valid_to_aside[keep]
+        self._words_aside = self._words_aside[keep]
+        for column in self._segmented.values():
+            column.aside = column.aside.filter(pa.array(keep))
 
     def _resize(self, count: int) -> None:
         """Move the rows into a ring with room for ``count`` and half as many again."""

@@ -23,9 +23,10 @@ import numpy as np
 from midstream.algebra.windows import NEVER
 from midstream.engine.exact_sum import WORDS, add_float, read_float
 from midstream.engine.extremes import drop_heap, heap_add, heap_first, heap_trim
-from midstream.engine.kernels import Ints, compiled, sort_order
-from midstream.engine.key_table import KeyTable, extended
-from midstream.engine.time_queue import TimeQueue
+from midstream.engine.kernels import Ints, compiled
+from midstream.engine.key_table import KeyTable
+from midstream.engine.pool import SlotPool, extended
+from midstream.engine.time_queue import TimeQueue, slot_then_time_order
 
 __all__ = ["COUNT", "EXTREME", "FLOAT_SUM", "INTEGER_SUM", "WIDE_SUM", "Stretches", "Sweep", "Total"]
 
@@ -34,7 +35,7 @@ COUNT, INTEGER_SUM, WIDE_SUM, FLOAT_SUM, EXTREME = range(5)
 # Words of a row's argument, of the running total, and of the total that is handed out. Each begins with a count of
 # arguments that are not NULL (in a row: 0 or 1).
 _INPUT_WORDS = {COUNT: 1, INTEGER_SUM: 2, WIDE_SUM: 3, FLOAT_SUM: 2, EXTREME: 2}
-_STATE_WORDS = {COUNT: 1, INTEGER_SUM: 3, WIDE_SUM: 5, FLOAT_SUM: 1 + WORDS, EXTREME: 3}
+_STATE_WORDS = {COUNT: 1, INTEGER_SUM: 3, WIDE_SUM: 5, FLOAT_SUM: 1 + WORDS, EXTREME: 5}
 _OUTPUT_WORDS = {COUNT: 1, INTEGER_SUM: 3, WIDE_SUM: 5, FLOAT_SUM: 2, EXTREME: 2}
 
 
@@ -75,9 +76,8 @@ class Sweep:
         self._rows = np.zeros(64, np.int64)
         self._since = np.zeros(64, np.int64)
         self._state = np.zeros((64, state_words), np.int64)
-        self._nodes = np.zeros((64, 4), np.int64)
-        self._free = np.arange(64)
-        self._free_count = np.array([64])
+        self._pool = SlotPool()
+        self._nodes = np.zeros((self._pool.capacity, 4), np.int64)
         # Waiting rows: slot, valid_to, argument words.
         self._coming = TimeQueue(2 + self._input_words)
         self._going = TimeQueue(2 + self._input_words)
@@ -94,8 +94,8 @@ class Sweep:
 
     @property
     def bytes(self) -> int:
-        arrays = (self._rows, self._since, self._state, self._nodes, self._free, self.multiplicities)
-        return sum(array.nbytes for array in arrays) + self._coming.bytes + self._going.bytes
+        arrays = (self._rows, self._since, self._state, self._nodes, self.multiplicities)
+        return sum(array.nbytes for array in arrays) + self._pool.bytes + self._coming.bytes + self._going.bytes
 
     def add(self, slots: Ints, valid_from: Ints, valid_to: Ints, words: Ints) -> None:
         """Rows of the groups in ``slots``, with their argument words."""
@@ -110,7 +110,7 @@ class Sweep:
         events = np.concatenate([come, gone])
         signs = np.ones(len(times), np.int64)
         signs[len(come_times) :] = -1
-        order = _by_slot_then_time(events[:, 0], times)
+        order = slot_then_time_order(events[:, 0], times)
         self._make_room(len(come))
         stretches = self._sweep(times[order], events[order], signs[order])
         if frontier == NEVER:
@@ -123,7 +123,7 @@ class Sweep:
         words = np.empty((count, self._output_words), np.int64)
         found = _sweep(
             times, events, signs, self._plan, self._rows, self._since, self._state, self.multiplicities,
-            self._nodes, self._free, self._free_count, *out, words,
+            self._nodes, self._pool.free, self._pool.count, *out, words,
         )  # fmt: skip
         return Stretches(out[0][:found], out[1][:found], out[2][:found], out[3][:found], words[:found])
 
@@ -131,7 +131,9 @@ class Sweep:
         """At the end of time: what is still there stays for ever."""
         slots = np.flatnonzero(self._rows)
         words = np.empty((len(slots), self._output_words), np.int64)
-        _read_all(slots, self._since[slots], self._plan, self._state, self._nodes, self._free, self._free_count, words)
+        _read_all(
+            slots, self._since[slots], self._plan, self._state, self._nodes, self._pool.free, self._pool.count, words
+        )
         return Stretches(
             np.concatenate([stretches.slots, slots]),
             np.concatenate([stretches.valid_from, self._since[slots]]),
@@ -147,13 +149,8 @@ class Sweep:
             self._since = extended(self._since, capacity)
             self._state = extended(self._state, capacity)
         heaps = sum(total.kind == EXTREME for total in self.totals)
-        needed = coming * heaps
-        if needed > self._free_count[0]:
-            old, free = len(self._nodes), self._free[: self._free_count[0]]
-            size = 1 << (2 * (old - len(free) + needed)).bit_length()
-            self._nodes = extended(self._nodes, size)
-            self._free = np.concatenate([free, np.arange(old, size), np.empty(old - len(free), np.int64)])
-            self._free_count[0] += size - old
+        if self._pool.reserve(coming * heaps):
+            self._nodes = extended(self._nodes, self._pool.capacity)
 
 
 def _layout(totals: Sequence[Total]) -> list[list[int]]:
@@ -172,14 +169,6 @@ def _layout(totals: Sequence[Total]) -> list[list[int]]:
 def _finite(come: Ints) -> tuple[Ints, Ints]:
     finite = come[come[:, 1] < NEVER]
     return finite[:, 1].copy(), finite
-
-
-def _by_slot_then_time(slots: Ints, times: Ints) -> Ints:
-    by_time = sort_order(times)
-    if by_time is None:
-        by_time = np.arange(len(times))
-    by_slot = sort_order(slots[by_time])
-    return by_time if by_slot is None else by_time[by_slot]
 
 
 @compiled
@@ -212,7 +201,7 @@ def _apply(plan, event, sign, state, multiplicities, nodes, free, free_count):  
         elif kind == FLOAT_SUM:
             add_float(state[kept + 1 : kept + 1 + WORDS], event[read + 1], sign)
         elif kind == EXTREME and sign > 0:
-            heap_add(nodes, free, free_count, state[kept + 1 : kept + 3], event[read + 1], event[1])
+            heap_add(nodes, free, free_count, state[kept + 1 : kept + 5], event[read + 1], event[1])
 
 
 @compiled
@@ -232,7 +221,7 @@ def _read(plan, since, state, nodes, free, free_count, out):  # type: ignore[no-
         elif kind == FLOAT_SUM:
             out[written + 1] = read_float(state[kept + 1 : kept + 1 + WORDS])
         elif kind == EXTREME:
-            heap = state[kept + 1 : kept + 3]
+            heap = state[kept + 1 : kept + 5]
             heap_trim(nodes, free, free_count, heap, state[kept], since)
             out[written + 1] = heap_first(nodes, free, free_count, heap, since)
 
@@ -268,5 +257,5 @@ def _sweep(  # type: ignore[no-untyped-def]
         if rows[slot] == 0:
             for j in range(plan.shape[0]):
                 if plan[j, 0] == EXTREME:
-                    drop_heap(nodes, free, free_count, state[slot, plan[j, 2] + 1 : plan[j, 2] + 3])
+                    drop_heap(nodes, free, free_count, state[slot, plan[j, 2] + 1 : plan[j, 2] + 5])
     return found

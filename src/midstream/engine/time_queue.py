@@ -12,7 +12,7 @@ import numpy as np
 
 from midstream.engine.kernels import Ints, sort_order
 
-__all__ = ["TimeQueue"]
+__all__ = ["TimeQueue", "slot_then_time_order"]
 
 
 @dataclass
@@ -68,6 +68,15 @@ class TimeQueue:
             return np.empty(0, np.int64), np.empty((0, self.width), np.int64)
         due = _sorted(np.concatenate(times), np.concatenate(payloads))
         return due.times, due.payload
+
+
+def slot_then_time_order(slots: Ints, times: Ints) -> Ints:
+    """The stable order by slot, and by time within a slot."""
+    by_time = sort_order(times)
+    if by_time is None:
+        by_time = np.arange(len(times))
+    by_slot = sort_order(slots[by_time])
+    return by_time if by_slot is None else by_time[by_slot]
 
 
 def _sorted(times: Ints, payload: Ints) -> _Run:
