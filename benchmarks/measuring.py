@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -48,8 +47,9 @@ def peak_mebibytes(module: str, *arguments: str) -> float:
 
 
 def report_peak() -> None:
-    """Print this process's peak memory in MiB."""
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    """Print this process's peak memory in MiB (Linux; getrusage would count the parent's, which was forked)."""
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
 def environment() -> dict[str, Any]:

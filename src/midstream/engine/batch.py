@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Field
-from midstream.engine.kernels import Flags, Ints, take_columns
+from midstream.engine.arrays import new_array
+from midstream.engine.kernels import Flags, Ints, take_columns, take_values
 from midstream.engine.row_store import RowStore
 
 __all__ = ["Batch", "Layout", "concatenate"]
@@ -108,13 +109,16 @@ class Batch:
 
     def taken(self, order: Ints) -> Batch:
         """The tuples at the given positions."""
-        references = np.empty((len(self.references), len(order)), np.int64)
+        references = new_array((len(self.references), len(order)))
         take_columns(self.references, order, references)
+        validity = new_array((2, len(order)))
+        take_values(self.valid_from, order, validity[0])
+        take_values(self.valid_to, order, validity[1])
         at_hand = {}
         if not self.layout.is_stored:
             places = pa.array(order)
             at_hand = {position: array.take(places) for position, array in self.at_hand.items()}
-        return Batch(self.layout, self.valid_from[order], self.valid_to[order], references, at_hand)
+        return Batch(self.layout, validity[0], validity[1], references, at_hand)
 
     def sliced(self, start: int, end: int) -> Batch:
         """The tuples at positions [start, end), without a copy."""

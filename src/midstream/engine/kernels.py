@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["Flags", "Ints", "compiled", "prefetch", "sort_order", "take_columns"]
+__all__ = ["Flags", "Ints", "compiled", "prefetch", "sort_order", "take_columns", "take_values"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -69,11 +69,19 @@ prefetch: Callable[..., None] = intrinsic(_prefetch)
 
 
 @compiled
+def take_values(values, order, out):  # type: ignore[no-untyped-def]
+    """out[i] = values[order[i]]."""
+    for i in range(order.shape[0]):
+        if i + 32 < order.shape[0]:
+            prefetch(values, order[i + 32])
+        out[i] = values[order[i]]
+
+
+@compiled
 def take_columns(matrix, order, out):  # type: ignore[no-untyped-def]
     """out[:, i] = matrix[:, order[i]]."""
     for j in range(matrix.shape[0]):
-        for i in range(order.shape[0]):
-            out[j, i] = matrix[j, order[i]]
+        take_values(matrix[j], order, out[j])
 
 
 @compiled
