@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile(
     "midstream",
-    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "150")),
     derandomize="MIDSTREAM_SOAK" not in os.environ,
     deadline=None,
     database=None,

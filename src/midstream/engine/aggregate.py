@@ -5,8 +5,8 @@ changes of its rows, the aggregates over the rows valid in it. No rows, no group
 emitted, when the frontier has reached the end of the stretch.
 
 State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the different
-(group, argument) pairs with their multiplicities. MIN and MAX over text, binary and long decimals, which have no order
-codes, are kept in ordinary Python heaps: right, but a hundred times slower than the others.
+(group, argument) pairs with their multiplicities. MIN and MAX over text, binary, uint64 and long decimals, which have no order
+codes, are kept in ordinary Python heaps: right, but much slower than the others.
 """
 
 from __future__ import annotations
