@@ -4,9 +4,9 @@ Output from input: the groups are the different values of the keys; for each gro
 changes of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Certain, and therefore
 emitted, when the frontier has reached the end of the stretch.
 
-State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the different
-(group, argument) pairs with their multiplicities. MIN and MAX over text, binary, uint64 and long decimals, which have no order
-codes, are kept in ordinary Python heaps: right, but much slower than the others.
+State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the
+different (group, argument) pairs with their multiplicities. MIN and MAX over text, binary, uint64 and long
+decimals, which have no order codes, are kept in ordinary Python heaps: right, but much slower than the others.
 """
 
 from __future__ import annotations
