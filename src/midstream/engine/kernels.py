@@ -41,8 +41,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     Numba keeps the code of a function until its own file changes. Functions of other files are compiled into it, so
     what counts here is whether any file of this folder has changed.
     """
-    jitted: Any = numba.njit(function, nogil=True, cache=True, boundscheck=False)
-    jitted._cache._cache_file._source_stamp = _SOURCES
+    jitted: Any
+    try:
+        jitted = numba.njit(function, nogil=True, cache=True, boundscheck=False)
+    except RuntimeError:
+        # No folder to cache in can be written to: every process compiles for itself.
+        jitted = numba.njit(function, nogil=True, boundscheck=False)
+    cache = getattr(getattr(jitted, "_cache", None), "_cache_file", None)
+    if cache is not None:
+        cache._source_stamp = _SOURCES
     return jitted  # type: ignore[no-any-return]
 
 
