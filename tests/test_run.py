@@ -8,6 +8,7 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.errors import (
     BadPlan,
+    BadStreamDeclaration,
     DecreasingWatermark,
     FinishedRun,
     MissingColumn,
@@ -146,6 +147,12 @@ def test_record_batches_extra_columns_and_encodings_are_taken():
     encoded = rows((1, 1, "y"))
     encoded = encoded.set_column(2, "v", encoded["v"].dictionary_encode())
     assert start().push({"a": batch, "b": encoded}).num_rows == 1
+
+
+@pytest.mark.parametrize("streams", [A, {"a": A}, "a", ["a"], [A, None]])
+def test_what_is_no_list_of_streams_is_refused(streams):
+    with pytest.raises(BadStreamDeclaration, match="a list of Stream declarations"):
+        ContinuousQuery("SELECT k FROM a [NOW]", streams)
 
 
 def test_nothing_can_be_pushed_after_the_end():

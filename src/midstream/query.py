@@ -17,14 +17,14 @@ Project o.id AS id
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from midstream.algebra.bounded_state import check_bounded_state
 from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.engine.box import CHUNK_ROWS
-from midstream.errors import BadPlan
+from midstream.errors import BadPlan, BadStreamDeclaration
 from midstream.planning import default_plan, equivalent_plans, plan_with_join_order
 from midstream.run import LocalRun
 
@@ -32,9 +32,14 @@ __all__ = ["ContinuousQuery"]
 
 
 class ContinuousQuery:
-    """A query over declared streams. Bad text raises a :class:`QueryError` that says where and why."""
+    """A query over declared streams. Bad text raises a ``midstream.errors.QueryError`` that says where and why."""
 
     def __init__(self, text: str, streams: Sequence[Stream]) -> None:
+        if isinstance(streams, Stream | str | Mapping) or not all(isinstance(s, Stream) for s in streams):
+            raise BadStreamDeclaration(
+                "the streams of a query are a list of Stream declarations",
+                hint='Write streams=[Stream("orders", schema, event_time="ts"), ...].',
+            )
         self.text = text
         self.streams = tuple(streams)
         self._bound = parse(text, self.streams)

@@ -164,7 +164,7 @@ def test_refusal_says_where_and_what_to_do() -> None:
         check_bounded_state(Join(endless("a"), window("b"), tuple(equal("a.k=b.k"))))
     assert str(raised.value) == (
         '[M2003] stream "a" has no window, and its rows would be kept for ever\n'
-        "  detail: They enter: Join a.k = b.k.\n"
+        "  detail: The join above it keeps the rows it may need again.\n"
         '  hint: Give "a" a window, or say [RANGE UNBOUNDED] if you mean it.'
     )
 

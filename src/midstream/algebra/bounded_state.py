@@ -22,6 +22,6 @@ def check_bounded_state(plan: Plan) -> None:
             if not window.window.is_bounded and not window.window.declared:
                 raise UnboundedState(
                     f'stream "{window.stream.name}" has no window, and its rows would be kept for ever',
-                    detail=f"They enter: {node.label}.",
+                    detail=f"The {type(node).__name__.lower()} above it keeps the rows it may need again.",
                     hint=f'Give "{window.alias}" a window, or say [RANGE UNBOUNDED] if you mean it.',
                 )

@@ -95,14 +95,15 @@ class Stream:
     def _lateness_ticks(self) -> int:
         is_timestamp = self.time_domain.timestamp is not None
         lateness = self.lateness
+        hint = 'Give "30 seconds" or a timedelta.' if is_timestamp else "Give a whole number: the event time is one."
         if isinstance(lateness, bool) or not isinstance(lateness, int | str | datetime.timedelta):
-            raise BadStreamDeclaration(f'lateness {lateness!r} of stream "{self.name}" is not a duration')
+            raise BadStreamDeclaration(f'lateness {lateness!r} of stream "{self.name}" is not a duration', hint=hint)
         if isinstance(lateness, str):
             matched = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+?)[sS]?\s*", lateness)
             if matched is None or matched[2].upper() not in UNIT_MICROSECONDS:
                 raise BadStreamDeclaration(
                     f'cannot read lateness "{lateness}" of stream "{self.name}"',
-                    hint='Write it as "30 seconds"; units go from microseconds to weeks.',
+                    hint=hint,
                 )
             ticks = int(matched[1]) * UNIT_MICROSECONDS[matched[2].upper()]
         elif isinstance(lateness, datetime.timedelta):
@@ -115,6 +116,6 @@ class Stream:
             raise BadStreamDeclaration(
                 f'lateness {lateness!r} of stream "{self.name}" does not fit its event time',
                 detail=f'Event time "{self.event_time}" is of type {type_name(self.column_type(self.event_time))}.',
-                hint='Give "30 seconds" or a timedelta for timestamps, a whole number for integer event times.',
+                hint=hint,
             )
         return ticks

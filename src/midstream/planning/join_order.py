@@ -167,5 +167,5 @@ def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:
     raise BadJoinOrder(
         f'join order "{text}" names "{name}", which is no alias of the query',
         detail=f"The query joins {quoted(aliases)}.",
-        hint=did_you_mean(name, aliases),
+        hint=did_you_mean(name, aliases) or 'Write aliases and parentheses, as in "(a b) c".',
     )
