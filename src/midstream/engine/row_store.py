@@ -294,8 +294,8 @@ def _gather_words(ring, words, rows, out):  # type: ignore[no-untyped-def]
     mask = ring.shape[0] - 1
     width = ring.shape[1]
     for i in range(rows.shape[0]):
-        if i + 32 < rows.shape[0]:
-            prefetch(ring, (rows[i + 32] & mask) * width)
+        if i + 96 < rows.shape[0]:
+            prefetch(ring, (rows[i + 96] & mask) * width)
         place = rows[i] & mask
         for j in range(words.shape[0]):
             out[j, i] = ring[place, words[j]]
