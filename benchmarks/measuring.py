@@ -52,16 +52,23 @@ def report_peak() -> None:
     print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+
 def environment() -> dict[str, Any]:
     """Machine, versions and commit."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    commit = _git("describe", "--always")
+    # Results written by benchmarks that ran before do not count as changes.
+    if _git("status", "--porcelain", "--", ":/", ":!/benchmarks/results"):
+        commit += "-dirty"
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         models = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         processor = models[0] if models else processor
     return {
-        "commit": commit.stdout.strip(),
+        "commit": commit,
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{processor}, {os.cpu_count()} cores",
         "python": platform.python_version(),
