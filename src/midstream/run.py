@@ -160,9 +160,10 @@ class LocalRun:
                 )
             return watermark
         time_type = self.plan.time_domain.type
-        fits = pat.is_timestamp(time_type) and isinstance(watermark, datetime.datetime)
-        if fits and isinstance(watermark, datetime.datetime) and (watermark.tzinfo is None) == (time_type.tz is None):
-            return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
+        if isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type):
+            zones_agree = (watermark.tzinfo is None) == (time_type.tz is None)
+            if zones_agree:
+                return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
         raise PushedTypeMismatch(
             f"the watermark {watermark!r} does not fit event times of type {time_type}",
             hint="Give ticks, or a datetime with a time zone exactly if the event times have one.",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Field
 from midstream.engine.arrays import new_array
-from midstream.engine.kernels import Flags, Ints, take_columns, take_values
+from midstream.engine.kernels import Flags, Ints, sort_order, take_columns, take_values
 from midstream.engine.row_store import RowStore
 
 __all__ = ["Batch", "Layout", "concatenate"]
@@ -119,6 +119,11 @@ class Batch:
             places = pa.array(order)
             at_hand = {position: array.take(places) for position, array in self.at_hand.items()}
         return Batch(self.layout, validity[0], validity[1], references, at_hand)
+
+    def in_order(self) -> Batch:
+        """The tuples in the order of ``valid_from``."""
+        order = sort_order(self.valid_from)
+        return self if order is None else self.taken(order)
 
     def sliced(self, start: int, end: int) -> Batch:
         """The tuples at positions [start, end), without a copy."""

@@ -15,7 +15,7 @@ from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import compile_plan
 from midstream.engine.join import JoinOperator
-from midstream.engine.kernels import Ints, sort_order
+from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 from midstream.engine.window import WindowOperator
 
@@ -103,10 +103,7 @@ class Box:
         yield from outputs[id(self.root)]
 
     def _in_order(self, results: Iterator[Batch]) -> Iterator[Batch]:
-        together = concatenate(self.root.layout, list(results))
-        order = sort_order(together.valid_from)
-        if order is not None:
-            together = together.taken(order)
+        together = concatenate(self.root.layout, list(results)).in_order()
         for start in range(0, len(together), self.chunk_rows):
             yield together.sliced(start, min(len(together), start + self.chunk_rows))
 

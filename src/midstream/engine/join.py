@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from midstream.algebra.expressions import Cast, Column, Expression, conjunction
+from midstream.algebra.expressions import Column, Expression, conjunction
 from midstream.algebra.identity import equality_sides
 from midstream.algebra.windows import NEVER
 from midstream.engine.band import Band, find_band
@@ -35,7 +35,7 @@ from midstream.engine.batch import Batch, Layout, concatenate
 from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
 from midstream.engine.evaluate import evaluate, truth
 from midstream.engine.join_state import JoinState, Meeting, NewTuples
-from midstream.engine.kernels import Flags, Ints, sort_order
+from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operator import Operator
 
 __all__ = ["JoinOperator"]
@@ -127,8 +127,8 @@ class JoinOperator(Operator):
             if sides is None or not (sides[0].relations <= left and sides[1].relations <= right):
                 residual.append(predicate)
                 continue
-            left_keys.append(_plain(sides[0]))
-            right_keys.append(_plain(sides[1]))
+            left_keys.append(sides[0])
+            right_keys.append(sides[1])
             equalities.append(predicate)
         if len(equalities) > 1 or any(not is_exact(key.type) for key in left_keys):
             residual = [*equalities, *residual]
@@ -186,7 +186,7 @@ class JoinOperator(Operator):
     def _slices(self, left: Batch, right: Batch) -> Iterator[Batch]:
         """The results in the order of ``valid_from``, about ``chunk_rows`` at a time."""
         held: list[Batch] = []
-        pending = [(_in_order(left), _in_order(right))]
+        pending = [(left.in_order(), right.in_order())]
         expected = int(1.2 * self._results_per_row * (len(left) + len(right)))
         while expected > self.chunk_rows:
             pending = [half for whole in pending for half in _halves(*whole)]
@@ -200,7 +200,7 @@ class JoinOperator(Operator):
                 continue
             self._left.state.settle()
             self._right.state.settle()
-            together = _in_order(concatenate(self.layout, [*held, *results]))
+            together = concatenate(self.layout, [*held, *results]).in_order()
             boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
             ready = int(np.searchsorted(together.valid_from, boundary, "right"))
             held = [together.sliced(ready, len(together))] if ready < len(together) else []
@@ -219,15 +219,6 @@ class JoinOperator(Operator):
                 meeting.undo()
                 return None
         return results
-
-
-def _plain(key: Expression) -> Expression:
-    return key.argument if isinstance(key, Cast) and key.argument.type == key.type else key
-
-
-def _in_order(batch: Batch) -> Batch:
-    order = sort_order(batch.valid_from)
-    return batch if order is None else batch.taken(order)
 
 
 def _first(left: Batch, right: Batch) -> int:

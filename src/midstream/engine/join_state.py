@@ -5,8 +5,7 @@ tuple is copied about log n times; merging forgets dead tuples, and a run whose 
 Probing tuples are sorted by code as well: one walk along both finds, for each, the stored codes between its lowest and
 highest (equal for equality joins, an interval for range joins). A directory over the span of codes says where to begin,
 so that memory can be asked for some steps ahead. The cost follows the batch and its matches, and memory is read in
-order. (Hash tables, measured with 20 tuples per key and states of 10 MB, cost three to ten times as much: each tuple is
-a cache miss of its own.)
+order. (Hash tables were tried first, and were several times slower: each tuple was a cache miss of its own.)
 
     stored codes   1  1  3  4  4  4  7  8  9 …       tuples beside them: [valid_from, valid_to, references …]
     probing        1 ─┘     └── 4            └── 9

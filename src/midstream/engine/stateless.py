@@ -14,16 +14,20 @@ from midstream.engine.row_store import RowStore
 __all__ = ["ComputeOperator", "PickOperator", "SelectOperator", "StoreOperator", "UnionOperator"]
 
 
-class SelectOperator(Operator):
+class _RowByRow(Operator):
+    """An operator that turns each batch of its input into one of its own, row by row: the order stays."""
+
+    @property
+    def emits_in_order(self) -> bool:
+        return self.inputs[0].emits_in_order
+
+
+class SelectOperator(_RowByRow):
     """The tuples for which the predicate is true."""
 
     def __init__(self, name: str, child: Operator, predicate: Expression) -> None:
         super().__init__(name, child.layout, (child,))
         self.predicate = predicate
-
-    @property
-    def emits_in_order(self) -> bool:
-        return self.inputs[0].emits_in_order
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:
@@ -34,7 +38,7 @@ class SelectOperator(Operator):
                 yield kept
 
 
-class PickOperator(Operator):
+class PickOperator(_RowByRow):
     """A projection that only chooses and renames columns: of stored tuples not a byte is copied.
 
     References to stores of which no column is left are dropped.
@@ -55,10 +59,6 @@ class PickOperator(Operator):
                 places = tuple((used.index(store), column) for store, column in places)
         super().__init__(name, Layout(tuple(fields), stores, places), (child,))
 
-    @property
-    def emits_in_order(self) -> bool:
-        return self.inputs[0].emits_in_order
-
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
@@ -68,16 +68,12 @@ class PickOperator(Operator):
             yield Batch(self.layout, batch.valid_from, batch.valid_to, references, at_hand)
 
 
-class ComputeOperator(Operator):
+class ComputeOperator(_RowByRow):
     """A projection with expressions: the new columns are computed, and all are at hand."""
 
     def __init__(self, name: str, child: Operator, items: Sequence[Item]) -> None:
         super().__init__(name, Layout(tuple(item.field for item in items)), (child,))
         self._expressions = [item.expression for item in items]
-
-    @property
-    def emits_in_order(self) -> bool:
-        return self.inputs[0].emits_in_order
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:

@@ -8,8 +8,8 @@ the order that :func:`default_join_order` chooses. Its policy:
   tells them apart; a partner found by an equality is preferred to one that has to be compared.
 - *Left-deep below* :data:`BALANCED_FROM` *inputs, balanced from there on.* A combined row refers to one row per input:
   the states of a left-deep join of n inputs hold about n²/2 references per result where a balanced tree holds
-  n·log n, and a row passes n − 1 joins instead of log n. For 100 inputs on one key this is 5,000 against 700; for
-  the four of the benchmark J4 the balanced plan takes 15 % less time. Inputs are paired with their smallest linked
+  n·log n, and a row passes n − 1 joins instead of log n. For 100 inputs on one key this is 5,000 against 700; the
+  four of the benchmark J4 gain already. Inputs are paired with their smallest linked
   partner, round by round; a star around one input therefore stays left-deep, since only one pair is linked.
 """
 
