@@ -56,13 +56,17 @@ class _Side:
 
     def keyed(self, batch: Batch) -> NewTuples:
         """The tuples whose key is not NULL (others match nothing), sorted by code."""
-        batch, codes = self._coded(batch)
-        ranges = None if self.band is None else self.band.ranges(_value(self.band.left_key, batch))
+        if self.band is None:
+            batch, codes = self._coded(batch)
+            ranges = None
+        else:
+            keys = _value(self.band.left_key, batch)
+            codes, valid = order_codes(keys)
+            batch, codes = _without_nulls(batch, codes, valid)
+            ranges = self.band.ranges(keys.drop_null())
         return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
 
     def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
-        if self.band is not None:
-            return _without_nulls(batch, *order_codes(_value(self.band.left_key, batch)))
         parts, flags = [], None
         for key in self.keys:
             codes, valid = self._codes(key, batch)
