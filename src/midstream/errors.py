@@ -19,6 +19,7 @@ __all__ = [
     "AmbiguousColumn",
     "BadGrouping",
     "BadJoinOrder",
+    "BadMigration",
     "BadPlan",
     "BadStreamDeclaration",
     "BadWindow",
@@ -201,6 +202,12 @@ class FinishedRun(RunError):
 
 class BrokenRun(RunError):
     code = "M3003"
+
+
+class BadMigration(RunError):
+    """The plan cannot be replaced in this way; the query goes on with the one it has."""
+
+    code = "M3004"
 
 
 class DataError(MidstreamError):

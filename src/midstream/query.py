@@ -66,10 +66,14 @@ class ContinuousQuery:
         """Start the query in this process. ``chunk_rows`` bounds the results in the making at once."""
         if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
             raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
+        return LocalRun(self._chosen(plan), self._chosen, chunk_rows)
+
+    def _chosen(self, plan: str | Plan | None) -> Plan:
+        """The plan that a user means."""
         if plan is None or isinstance(plan, str):
             plan = self.plan(plan)
         self._check_own(plan)
-        return LocalRun(plan, chunk_rows)
+        return plan
 
     def _own(self, plan: Plan) -> Plan:
         """Mark a plan as derived from this query: equal columns alone do not make two plans equivalent."""

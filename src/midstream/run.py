@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,30 +23,39 @@ import pyarrow.types as pat
 from midstream.algebra.plan import Plan
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import CHUNK_ROWS, Box, Rows
+from midstream.engine.box import CHUNK_ROWS
 from midstream.engine.intake import Intake
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.errors import BrokenRun, DecreasingWatermark, FinishedRun, PushedTypeMismatch
+from midstream.engine.windows import Rows
+from midstream.errors import BadMigration, DecreasingWatermark, FinishedRun, PushedTypeMismatch
+from midstream.migration.cell import Cell
+from midstream.migration.takeover import Way
 
-__all__ = ["LocalRun"]
+__all__ = ["LocalRun", "Planner"]
+
+Planner = Callable[[str | Plan | None], Plan]
+"""Gives the plan that a user names: a join order, a plan (checked to be the query's own), or None for the default."""
 
 
 class LocalRun:
     """A query at work. Not thread-safe: one push at a time."""
 
-    def __init__(self, plan: Plan, chunk_rows: int = CHUNK_ROWS) -> None:
-        self._box = Box(plan, chunk_rows)
+    def __init__(self, plan: Plan, planner: Planner, chunk_rows: int = CHUNK_ROWS) -> None:
+        self._cell = Cell(plan, planner(None), chunk_rows)
+        self._planner = planner
         self._intake = Intake({window.stream.name: window.stream for window in plan.windows()})
         self._schema = output_schema(plan)
-        self._results = 0
         self._finished = False
-        self._failure: BaseException | None = None
-        self._pending: Iterator[Batch] = iter(())
 
     @property
     def plan(self) -> Plan:
-        """The plan in force."""
-        return self._box.plan
+        """The plan in force; while the run is migrating, the one it is migrating to."""
+        return self._cell.plan
+
+    @property
+    def migrating(self) -> bool:
+        """Whether a change of the plan is under way."""
+        return self._cell.is_migrating
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -98,57 +107,49 @@ class LocalRun:
         self._finished = True
         return results
 
+    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> None:
+        """Replace the plan while the query runs: no row lost, none repeated.
+
+        ``plan`` is a join order (``"o (p s)"``) or one of the query's plans. The change begins with the next push.
+        Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot make the change.
+        """
+        self._check_usable()
+        self._cell.migrate(self._planner(plan), strategy, **options)
+
+    def rebuild(self, way: str = "moving-state") -> None:
+        """Throw away everything that was derived from the rows in their windows, and compute it again.
+
+        That is what happens after a crash: results go on as if nothing had been. ``way`` is "moving-state" (at once) or
+        "jisc" (on demand).
+        """
+        self._check_usable()
+        try:
+            chosen = Way(way)
+        except ValueError:
+            raise BadMigration(
+                f"there is no way {way!r} to rebuild", detail='There are "moving-state" and "jisc".'
+            ) from None
+        self._cell.rebuild(chosen)
+
     def metrics(self) -> dict[str, Any]:
-        """Counts since the start: per stream, per operator, and in all."""
+        """Counts since the start: per stream, per operator, per migration, and in all."""
         streams = {
             name: {"rows": c.rows, "late": c.late, "without_event_time": c.without_event_time}
             for name, c in self._intake.counters.items()
         }
-        return {
-            "streams": streams,
-            "operators": self._box.metrics(),
-            "results": self._results,
-            "watermark": self.watermark,
-            "state_rows": self._box.state_rows,
-            "state_bytes": self._box.state_bytes,
-        }
+        return {"streams": streams, "watermark": self.watermark, **self._cell.metrics()}
 
     def _work(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[pa.RecordBatch]:
-        self._pending = self._box.push(rows, watermark)
-        return self._fetch(self._pending)
+        return self._converted(self._cell.push(rows, watermark))
 
-    def _fetch(self, pending: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in pending:
-                self._results += len(batch)
-                yield from to_record_batches(batch, self._schema)
-        except GeneratorExit:
-            # Whoever fetched the results lost interest: the rows must become part of the state all the same.
-            self._drain(pending)
-            raise
-        except BaseException as failure:
-            self._failure = failure
-            raise
-
-    def _drain(self, pending: Iterator[Batch]) -> None:
-        """Complete a push whose results were not all fetched."""
-        try:
-            for batch in pending:
-                self._results += len(batch)
-        except BaseException as failure:
-            self._failure = failure
-            raise
+    def _converted(self, results: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
+        for batch in results:
+            yield from to_record_batches(batch, self._schema)
 
     def _check_usable(self) -> None:
         if self._finished:
             raise FinishedRun("the run has been finished", hint="Start another one with run_locally().")
-        if self._failure is not None:
-            raise BrokenRun(
-                "an earlier push failed half-way, and the run's state is not to be trusted",
-                detail=f"{type(self._failure).__name__}: {self._failure}",
-                hint="Start another run and push the rows still inside their windows.",
-            )
-        self._drain(self._pending)
+        self._cell.settle()
 
     def _ticks(self, watermark: int | datetime.datetime | None) -> int | None:
         if watermark is None:

@@ -77,7 +77,7 @@ class Reference:
         for c, data_type in enumerate(self.types):
             array = pa.array([None, None, *(row[c] for row in self.rows[first:]), None], data_type)
             columns.append(array.slice(2, len(ends)))
-        numbers = self.store.append(columns, np.array(ends, np.int64))
+        numbers = self.store.append(columns, np.arange(first, first + len(ends)), np.array(ends, np.int64))
         assert numbers.tolist() == list(range(first, first + len(ends)))
 
     def release(self, frontier: int) -> None:
@@ -181,7 +181,8 @@ def test_nulls_are_kept_apart_in_more_columns_than_a_word_has_bits(width):
     store = reference.store
     # Row r is NULL in column r only.
     rows = [[None if r == c else MAKERS[t](r + c) for c, t in enumerate(types)] for r in range(width)]
-    store.append([pa.array([row[c] for row in rows], t) for c, t in enumerate(types)], np.full(width, NEVER))
+    columns = [pa.array([row[c] for row in rows], t) for c, t in enumerate(types)]
+    store.append(columns, np.zeros(width, np.int64), np.full(width, NEVER))
     for c in (1, 61, 62):
         store.keep_codes(c)
     columns = random.permutation(width).tolist()
@@ -197,7 +198,8 @@ def test_a_place_in_the_ring_forgets_the_nulls_of_the_row_before():
     store.keep_codes(1)
     for i in range(300):
         value = None if i % 2 else i
-        store.append([pa.array([value], pa.int64()), pa.array([None if value is None else "x"])], np.array([i + 1]))
+        columns = [pa.array([value], pa.int64()), pa.array([None if value is None else "x"])]
+        store.append(columns, np.array([i]), np.array([i + 1]))
         assert store.gather(0, np.array([i])).to_pylist() == [value]
         _, valid = store.gather_codes(1, np.array([i]))
         assert valid is None or valid.tolist() == [value is not None]
@@ -222,7 +224,7 @@ def test_codes_are_the_same_from_when_on_so_ever_they_are_kept(data_type, kept_a
 
 def test_a_store_without_columns_counts_rows():
     store = RowStore([])
-    assert store.append([], np.array([1, 2, 3])).tolist() == [0, 1, 2]
+    assert store.append([], np.zeros(3, np.int64), np.array([1, 2, 3])).tolist() == [0, 1, 2]
     store.release(2)
     assert len(store) == 1
     assert store.gather_all([], np.array([2])) == []

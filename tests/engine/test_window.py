@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream.algebra.plan import Field, Window
+from midstream.algebra.expressions import Column
+from midstream.algebra.plan import Distinct, Item, Project, Window
 from midstream.algebra.stream import Stream
 from midstream.algebra.windows import NEVER, WindowSpec
-from midstream.engine.window import WindowOperator, validities
+from midstream.engine.window import WindowOperator
+from midstream.engine.windows import Rows, Windows, validities
 
 examples = settings(derandomize=True, deadline=None, max_examples=200, database=None)
 
@@ -78,30 +80,46 @@ def test_validities_are_as_the_language_says(window, time, expected):
     assert (valid_from[0], valid_to[0]) == expected
 
 
-def operator(window: WindowSpec) -> WindowOperator:
+def windows(window: WindowSpec) -> tuple[Windows, WindowOperator]:
     stream = Stream("s", pa.schema({"ts": pa.int64(), "x": pa.string()}), "ts")
-    return WindowOperator(Window(stream, "s", window), [Field("s", "x", pa.string())])
+    node = Window(stream, "s", window)
+    kept = Windows([Distinct(Project(node, (Item("", "x", Column("s", "x", pa.string())),)))])
+    return kept, WindowOperator(node, kept.layout(node))
 
 
-def test_the_operator_passes_over_rows_that_are_valid_at_no_instant():
-    window = operator(WindowSpec(2, 10))
-    window.stage(np.array([1, 9, 8, 7]), {"ts": pa.nulls(4), "x": pa.array(["a", "b", "c", "d"])})
-    (batch,) = window.push()
+def test_rows_that_are_valid_at_no_instant_are_passed_over():
+    kept, operator = windows(WindowSpec(2, 10))
+    columns = {"ts": pa.nulls(4), "x": pa.array(["a", "b", "c", "d"])}
+    operator.stage(kept.arrive({"s": Rows(np.array([1, 9, 8, 7]), columns)})[operator.plan.identity])
+    (batch,) = operator.push()
     assert batch.columns()[0].to_pylist() == ["b"]
     assert (batch.valid_from.tolist(), batch.valid_to.tolist()) == ([10], [20])
-    assert (window.counters.rows_in, window.counters.rows_out) == (4, 1)
+    assert kept.rows == 1
 
 
 def test_the_operator_gives_staged_rows_once():
-    window = operator(WindowSpec(5))
-    window.stage(np.array([3]), {"x": pa.array(["a"])})
-    assert len(list(window.push())) == 1
-    assert list(window.push()) == []
+    kept, operator = windows(WindowSpec(5))
+    operator.stage(kept.arrive({"s": Rows(np.array([3]), {"x": pa.array(["a"])})})[operator.plan.identity])
+    assert len(list(operator.push())) == 1
+    assert list(operator.push()) == []
+
+
+def test_rows_stay_in_their_window_until_they_are_released():
+    kept, operator = windows(WindowSpec(5))
+    identity = operator.plan.identity
+    kept.arrive({"s": Rows(np.array([3, 4]), {"x": pa.array(["a", "b"])})})
+    kept.release({identity: 9})
+    alive = kept.alive()[identity]
+    assert alive.columns()[0].to_pylist() == ["b"]
+    assert (alive.valid_from.tolist(), alive.valid_to.tolist()) == ([4], [10])
+    assert kept.ends() == {identity: 2}
+    kept.arrive({"s": Rows(np.array([5]), {"x": pa.array(["c"])})})
+    assert kept.alive({identity: 2})[identity].columns()[0].to_pylist() == ["c"]
 
 
 def test_the_operators_frontier_is_the_next_slide():
-    window = operator(WindowSpec(10, 10))
-    window.advance(11)
-    assert window.frontier == 20
-    window.advance(NEVER)
-    assert window.frontier == NEVER
+    _, operator = windows(WindowSpec(10, 10))
+    operator.advance(11)
+    assert operator.frontier == 20
+    operator.advance(NEVER)
+    assert operator.frontier == NEVER

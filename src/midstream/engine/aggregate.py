@@ -20,14 +20,14 @@ import pyarrow as pa
 from midstream.algebra.aggregates import AggregateCall, aggregate_call
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Aggregate
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.accumulators import Accumulator, concatenated
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.codes import has_order_codes
 from midstream.engine.evaluate import evaluate
 from midstream.engine.kernels import Ints
 from midstream.engine.key_table import KeyTable
-from midstream.engine.operator import Operator, back_by
+from midstream.engine.operator import Operator, Telling, back_by
 from midstream.engine.pool import extended
 from midstream.engine.sweep import Stretches, Sweep
 
@@ -42,6 +42,8 @@ class AggregateOperator(Operator):
         self._keys = [key.expression for key in plan.keys]
         self._calls = [aggregate.call for aggregate in plan.aggregates]
         self._longest = plan.input.longest
+        self._complete = BEGINNING
+        self._state_key = (plan.label, plan.input.identity)
         self._groups = KeyTable([key.type for key in self._keys])
         self._slow = {
             position: _OrderedValues(call)
@@ -78,17 +80,44 @@ class AggregateOperator(Operator):
         self._complete = self.frontier
         self.frontier = back_by(self.frontier, self._longest)
 
+    @property
+    def told(self) -> int:
+        return self._complete
+
+    @property
+    def tells(self) -> Telling:
+        return Telling.UNTIL_TOLD
+
+    def needed_below(self, retention: int) -> int:
+        # A stretch that is still open began when a row came or went: the row that went must be known.
+        return back_by(min(retention, self._complete), self._longest)
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self._state_key
+
+    def adopt(self, other: Operator) -> None:
+        assert isinstance(other, AggregateOperator)
+        self._groups, self._pairs, self._slow, self._sweep = other._groups, other._pairs, other._slow, other._sweep
+
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self._add(batch)
         stretches, gone = self._sweep.advance(self._complete)
+        yield from self._output(stretches)
+        self._let_go(gone)
+
+    def flush(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        yield from self.push(*inputs)
+        yield from self._output(self._sweep.cut(self._complete))
+
+    def _output(self, stretches: Stretches) -> Iterator[Batch]:
         self.counters.rows_out += len(stretches.slots)
         if len(stretches.slots):
             columns = [self._groups.gather(position, stretches.slots) for position in range(len(self._keys))]
             columns += self._totals(stretches)
             yield Batch.of_arrays(self.layout, stretches.valid_from, stretches.valid_to, columns)
-        self._let_go(gone)
 
     def _add(self, batch: Batch) -> None:
         def value(expression: Expression) -> pa.Array:

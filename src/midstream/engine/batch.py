@@ -26,12 +26,17 @@ __all__ = ["Batch", "Layout", "concatenate"]
 class Layout:
     """Where each field's values are: ``places`` gives a position in ``stores`` and a column there.
 
-    A layout without stores is that of batches with all columns at hand.
+    Stores are in the order of their ``keys``, so that combined tuples refer to the same rows in the same order,
+    whatever the order of the joins that combined them: states can pass from one plan to another as they are. A layout
+    without stores is that of batches with all columns at hand.
     """
 
     fields: tuple[Field, ...]
     stores: tuple[RowStore, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
+    keys: tuple[str, ...] = ()
+    has_origin: bool = False
+    """Whether tuples can be traced back to the rows of the windows: see ``Batch.origins``."""
     positions: Mapping[tuple[str, str], int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,14 +48,31 @@ class Layout:
         """Whether tuples are references only, so that a state can keep them."""
         return len(self.places) == len(self.fields)
 
+    @property
+    def released(self) -> int:
+        """Rows of tuples that ended by then may no longer be stored."""
+        return max(store.released for store in self.stores)
+
     def position(self, column: Column) -> int:
         return self.positions[column.relation, column.name]
 
     def beside(self, other: Layout) -> Layout:
         """The layout of tuples combined from both."""
-        shift = len(self.stores)
-        places = self.places + tuple((store + shift, column) for store, column in other.places)
-        return Layout(self.fields + other.fields, self.stores + other.stores, places)
+        keys = tuple(sorted(self.keys + other.keys))
+        stores: list[RowStore] = list(self.stores + other.stores)
+        places: list[tuple[int, int]] = []
+        for side in (self, other):
+            rows = side.rows_in(keys)
+            for row, store in zip(rows, side.stores, strict=True):
+                stores[row] = store
+            places += [(rows[store], column) for store, column in side.places]
+        return Layout(
+            self.fields + other.fields, tuple(stores), tuple(places), keys, self.has_origin and other.has_origin
+        )
+
+    def rows_in(self, keys: Sequence[str]) -> list[int]:
+        """Which rows of a matrix of references with these keys are this layout's."""
+        return [keys.index(key) for key in self.keys]
 
 
 @dataclass
@@ -100,6 +122,23 @@ class Batch:
             arrays = self.layout.stores[store].gather_all(columns, self.references[store])
             self.at_hand.update(zip(positions, arrays, strict=True))
         return [self.at_hand[position] for position in range(len(self.layout.fields))]
+
+    def origins(self) -> Ints:
+        """The rows of the windows that each tuple was made of, as a matrix with one row per window.
+
+        Two boxes of a query have the same origins for the same tuple, whatever their plans.
+        """
+        rows: list[Ints] = []
+        for store, references in zip(self.layout.stores, self.references, strict=True):
+            if not store.origins:
+                rows.append(references)
+                continue
+            known = references >= 0
+            for column in store.origins:
+                row = np.full(len(references), -1)
+                row[known] = np.asarray(store.gather(column, references[known]))
+                rows.append(row)
+        return np.array(rows).reshape(len(rows), len(self))
 
     def filtered(self, keep: Flags) -> Batch:
         """The tuples for which the flag is set."""

@@ -1,95 +1,264 @@
 """A box: one plan, running. Rows and a watermark go in, results come out ordered by ``valid_from``.
 
-It knows no clock, no I/O and no Spark; whoever owns it decides what is late and when time advances.
+It knows no clock, no I/O and no Spark; whoever owns it decides what is late and when time advances. :class:`Box` is
+what a query in force looks like from outside; :class:`PlanBox` runs one plan. A migration in progress is a box too (see
+``midstream.migration``), so that it can itself be migrated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.batch import Batch, concatenate
-from midstream.engine.compile import compile_plan
+from midstream.engine.compile import Compiler
 from midstream.engine.join import JoinOperator
-from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
+from midstream.engine.row_store import RowStore
+from midstream.engine.stateless import StoreOperator
 from midstream.engine.window import WindowOperator
+from midstream.engine.windows import Arrived, Windows
 
-__all__ = ["CHUNK_ROWS", "Box", "Rows"]
+__all__ = ["CHUNK_ROWS", "Box", "PlanBox", "Rebuild"]
 
 CHUNK_ROWS = 1 << 20
 """About how many results are in the making at once: enough to work on columns, few enough to bound the memory."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """New rows of one stream: event times in ticks (none late, none NULL), and the columns."""
-
-    times: Ints
-    columns: dict[str, pa.Array]
-
-    def __len__(self) -> int:
-        return len(self.times)
+Rebuild = Callable[["PlanBox", Arrived], "PlanBox"]
+"""Makes a box anew: with the same plan and watermark, from the rows given."""
 
 
-class Box:
-    """The operators of a plan and the order in which they work."""
+class Box(ABC):
+    """A query at work: a plan, or a migration between plans."""
 
-    def __init__(self, plan: Plan, chunk_rows: int = CHUNK_ROWS) -> None:
-        self.plan = plan
-        self.chunk_rows = chunk_rows
-        self.root = compile_plan(plan, chunk_rows)
-        self.operators = _inputs_first(self.root)
-        self._lazy = _topmost(self.root)
-        self._windows: dict[str, list[WindowOperator]] = {}
-        for operator in self.operators:
-            if isinstance(operator, WindowOperator):
-                self._windows.setdefault(operator.plan.stream.name, []).append(operator)
+    plan: Plan
+    """The plan in force; during a migration, the one it leads to."""
 
-    def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
-        """The results that the rows and the watermark (which holds after them) cause.
+    @abstractmethod
+    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+        """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
 
         The iterator must be exhausted before the next push.
         """
-        for stream, new in rows.items():
-            for window in self._windows.get(stream, ()):
-                window.stage(new.times, new.columns)
-        for operator in self.operators:
-            operator.advance(watermark)
-        results = self._evaluate()
-        yield from results if self.root.emits_in_order else self._in_order(results)
-        self._expire()
 
-    def _expire(self) -> None:
-        """Let every operator drop what no later row can need.
+    @abstractmethod
+    def boxes(self) -> Iterator[PlanBox]:
+        """The plans that are running, the one in force last."""
 
-        A stored row is needed as long as a tuple that refers to it may meet another: until it has ended before the
-        frontier of every join partner between its store and the output, or the next operator that makes rows of its
-        own.
-        """
-        needed = {id(self.root): NEVER}
-        for operator in reversed(self.operators):
-            above = needed[id(operator)] if operator.layout.is_stored else NEVER
-            for child in operator.inputs:
-                partners = [other.frontier for other in operator.inputs if other is not child]
-                needed[id(child)] = min([above, *partners]) if isinstance(operator, JoinOperator) else above
-            operator.expire(needed[id(operator)])
+    @abstractmethod
+    def horizons(self) -> dict[str, int]:
+        """For each window (by identity): rows that ended by then are not needed, not even to rebuild all state."""
 
-    def metrics(self) -> list[dict[str, int | str]]:
+    @abstractmethod
+    def donor(self) -> PlanBox | None:
+        """A plan all of whose states are what the rows so far make them, or None: a successor may take them over."""
+
+    def take_held(self) -> list[Batch]:
+        """Results that were held back, to be told now because the box is given up."""
+        return []
+
+    @abstractmethod
+    def flush(self) -> list[Batch]:
+        """All that is certain and has not been told, cut at the root's ``told``, because the box is given up."""
+
+    @abstractmethod
+    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+        """The same box with all derived state computed anew from the rows still in their windows."""
+
+    @property
+    @abstractmethod
+    def root(self) -> Operator:
+        """The operator whose output tells how far results have been given."""
+
+    @abstractmethod
+    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
+        """From now on, give no result of which all parts are new: row numbers from which on rows are, by window."""
+
+    def parts(self) -> Iterator[Box]:
+        """The box and those inside it."""
+        yield self
+
+    def settled(self) -> Box:
+        """The box that goes on from here: another one when a migration has come to its end."""
+        return self
+
+    @property
+    def is_migrating(self) -> bool:
+        return True
+
+    @property
+    def held(self) -> int:
+        """Results that are held back."""
+        return 0
+
+    def metrics(self) -> list[dict[str, Any]]:
         """What each operator did and holds, inputs first."""
-        return [operator.metrics() for operator in self.operators]
+        return [operator.metrics() for box in self.boxes() for operator in box.operators]
 
     @property
     def state_rows(self) -> int:
-        return sum(operator.state_rows for operator in self.operators)
+        return sum(operator.state_rows for box in self.boxes() for operator in box.operators)
 
     @property
     def state_bytes(self) -> int:
-        return sum(operator.state_bytes for operator in self.operators)
+        return sum(operator.state_bytes for box in self.boxes() for operator in box.operators)
+
+
+class PlanBox(Box):
+    """The operators of one plan and the order in which they work. ``stores`` are derived rows to be gone on with."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        windows: Windows,
+        chunk_rows: int = CHUNK_ROWS,
+        stores: dict[str, list[RowStore]] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.windows = windows
+        self.chunk_rows = chunk_rows
+        self.watermark = BEGINNING
+        self.results = 0
+        """How many results it has given."""
+        self.begins = BEGINNING
+        """Results are given from this instant on: what comes before was told by the plan's predecessor."""
+        self._root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
+        self.operators = _inputs_first(self._root)
+        self._lazy = _topmost(self._root)
+        self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
+        self._fed = list(self._leaves)
+        self._oldest_new: dict[str, int] | None = None
+
+    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+        for leaf in self._fed:
+            if leaf.plan.identity in arrived:
+                leaf.stage(arrived[leaf.plan.identity])
+        self.advance(watermark)
+        results = self._evaluate()
+        for batch in results if self.root.emits_in_order else self._in_order(results):
+            batch = self.told_here(batch)
+            self.results += len(batch)
+            yield batch
+        self._expire()
+
+    def told_here(self, batch: Batch) -> Batch:
+        """The results as far as they are this plan's to tell."""
+        if self.begins == BEGINNING or len(batch) == 0 or batch.valid_from.min() >= self.begins:
+            return batch
+        batch = batch.filtered(batch.valid_to > self.begins)
+        valid_from = np.maximum(batch.valid_from, self.begins)
+        return Batch(batch.layout, valid_from, batch.valid_to, batch.references, batch.at_hand)
+
+    def advance(self, watermark: int) -> None:
+        """Let time pass: move every operator's frontier."""
+        self.watermark = watermark
+        for operator in self.operators:
+            operator.advance(watermark)
+
+    def boxes(self) -> Iterator[PlanBox]:
+        yield self
+
+    def donor(self) -> PlanBox | None:
+        return self
+
+    @property
+    def root(self) -> Operator:
+        return self._root
+
+    def flush(self) -> list[Batch]:
+        outputs: dict[int, list[Batch]] = {}
+        for operator in self.operators:
+            outputs[id(operator)] = list(operator.flush(*(outputs.pop(id(child)) for child in operator.inputs)))
+        return [self.told_here(batch) for batch in outputs[id(self.root)]]
+
+    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> PlanBox:
+        if self._oldest_new is None:
+            box = rebuild(self, rows)
+        else:
+            # Derived rows are new if they were made of new rows: they must be numbered after the others.
+            old, new = _divided(rows, self._oldest_new)
+            box = rebuild(self, old)
+            box.leave_out_new(self._oldest_new)
+            for _ in box.push(new, self.watermark):
+                pass
+        box.begins, box.results = self.begins, self.results
+        return box
+
+    def replayed(self, rows: Arrived, began_at: int) -> tuple[PlanBox, list[Batch]]:
+        """The same box from no state, fed with the rows; and the results that they cause."""
+        box = PlanBox(self.plan, self.windows, self.chunk_rows)
+        results: list[Batch] = []
+        if self._oldest_new is not None:
+            old, rows = _divided(rows, self._oldest_new)
+            results += box.push(old, began_at)
+            box.leave_out_new(self._oldest_new)
+        results += box.push(rows, self.watermark)
+        box.begins, box.results = self.begins, self.results
+        return box, results
+
+    def horizons(self) -> dict[str, int]:
+        needed = self._needed()
+        horizons: dict[str, int] = {}
+        for leaf in self._leaves:
+            identity = leaf.plan.identity
+            horizons[identity] = min(needed[id(leaf)], horizons.get(identity, needed[id(leaf)]))
+        return horizons
+
+    def joins(self) -> list[JoinOperator]:
+        """The joins, inputs first."""
+        return [operator for operator in self.operators if isinstance(operator, JoinOperator)]
+
+    def stores(self) -> list[StoreOperator]:
+        """The stores of derived rows."""
+        return [operator for operator in self.operators if isinstance(operator, StoreOperator)]
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether states are still incomplete."""
+        return any(side.past is not None for join in self.joins() for side in join.sides)
+
+    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
+        """Only the topmost joins leave out anything: below them, a new tuple may still meet an old one."""
+        if self._oldest_new is not None:
+            return
+        self._oldest_new = dict(oldest_new)
+        numbers = {id(store.store): store.store.end for store in self.stores()}
+        for leaf in self._leaves:
+            numbers |= {id(store): oldest_new[leaf.plan.identity] for store in leaf.layout.stores}
+        pending = [self.root]
+        while pending:
+            operator = pending.pop()
+            if isinstance(operator, JoinOperator):
+                operator.leave_out_new([numbers[id(store)] for store in operator.layout.stores])
+            elif isinstance(operator, WindowOperator):
+                self._fed.remove(operator)
+            else:
+                pending.extend(operator.inputs)
+
+    def _expire(self) -> None:
+        """Let every operator drop what no later row can need."""
+        needed = self._needed()
+        for operator in self.operators:
+            operator.expire(needed[id(operator)])
+
+    def _needed(self) -> dict[int, int]:
+        """For each operator: output that ended by then is not needed any more.
+
+        An operator needs its input as long as it may still meet something, and its output as long as whoever is above
+        needs it: the whole chain up to the root, because a state may have to be computed again from the windows.
+        """
+        needed = {id(self.root): self.root.told}
+        for operator in reversed(self.operators):
+            below = operator.needed_below(needed[id(operator)])
+            for child in operator.inputs:
+                needed[id(child)] = below
+        return needed
 
     def _evaluate(self) -> Iterator[Batch]:
         """Run the operators one after the other, so that the depth of a plan is no depth of calls.
@@ -106,6 +275,15 @@ class Box:
         together = concatenate(self.root.layout, list(results)).in_order()
         for start in range(0, len(together), self.chunk_rows):
             yield together.sliced(start, min(len(together), start + self.chunk_rows))
+
+
+def _divided(rows: Arrived, oldest_new: Mapping[str, int]) -> tuple[Arrived, Arrived]:
+    """The old rows and the new ones."""
+    is_new = {window: batch.references[0] >= oldest_new[window] for window, batch in rows.items()}
+    return (
+        {window: batch.filtered(~is_new[window]) for window, batch in rows.items()},
+        {window: batch.filtered(is_new[window]) for window, batch in rows.items()},
+    )
 
 
 def _inputs_first(root: Operator) -> list[Operator]:

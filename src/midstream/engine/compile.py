@@ -1,4 +1,4 @@
-"""From a plan to running operators.
+"""From a plan to running operators over the query's windows.
 
 Only the columns that something reads are carried: each node is told which of its fields are needed. Where a join
 sits on rows that are at hand, a store is put between them, so that the join can refer to them by number.
@@ -7,8 +7,9 @@ sits on rows that are at hand, a store is put between them, so that the join can
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass, field
 
-from midstream.algebra.expressions import Expression
+from midstream.algebra.expressions import Expression, conjuncts
 from midstream.algebra.plan import (
     Aggregate,
     Alias,
@@ -27,76 +28,105 @@ from midstream.engine.difference import DifferenceOperator
 from midstream.engine.distinct import DistinctOperator
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
+from midstream.engine.row_store import RowStore
 from midstream.engine.stateless import ComputeOperator, PickOperator, SelectOperator, StoreOperator, UnionOperator
 from midstream.engine.window import WindowOperator
+from midstream.engine.windows import Windows
 
-__all__ = ["compile_plan"]
+__all__ = ["Compiler"]
 
 Needed = Set[Field]
 
 
-def compile_plan(plan: Plan, chunk_rows: int) -> Operator:
-    """The operators that run the plan; the last one produces exactly the plan's schema."""
-    return _picked(plan, _compile(plan, frozenset(plan.schema), chunk_rows))
+@dataclass(frozen=True)
+class Compiler:
+    """Turns plans into operators. ``stores`` are derived rows of an earlier box, by key, to be gone on with; each is
+    used once."""
 
+    windows: Windows
+    chunk_rows: int
+    stores: dict[str, list[RowStore]] = field(default_factory=dict)
 
-def _compile(plan: Plan, needed: Needed, chunk_rows: int) -> Operator:
-    if isinstance(plan, Window):
-        return WindowOperator(plan, [field for field in plan.schema if field in needed])
-    if isinstance(plan, Select):
-        child = _compile(plan.input, needed | _fields(plan.predicate), chunk_rows)
+    def compile(self, plan: Plan) -> Operator:
+        """The operators that run the plan; the last one produces exactly the plan's schema."""
+        return self._picked(plan, self._root(plan, frozenset(plan.schema)), keeps_all=True)
+
+    def _root(self, plan: Plan, needed: Needed) -> Operator:
+        """The row-by-row operators at the root of a plan keep all references, see ``PickOperator``."""
+        if isinstance(plan, Select):
+            return self._select(plan, self._root(plan.input, needed | _fields(plan.predicate)))
+        if isinstance(plan, Project):
+            return self._project(plan, needed, is_root=True)
+        return self._compile(plan, needed)
+
+    def _compile(self, plan: Plan, needed: Needed) -> Operator:
+        if isinstance(plan, Window):
+            return WindowOperator(plan, self.windows.layout(plan))
+        if isinstance(plan, Select):
+            return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate)))
+        if isinstance(plan, Project):
+            return self._project(plan, needed, is_root=False)
+        if isinstance(plan, Alias):
+            inner = dict(zip(plan.schema, plan.input.schema, strict=True))
+            chosen = [field for field in plan.schema if field in needed]
+            child = self._compile(plan.input, {inner[field] for field in chosen})
+            positions = [child.layout.position(inner[field].column) for field in chosen]
+            return PickOperator(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
+        if isinstance(plan, Join):
+            needed = needed | _fields(*plan.predicates)
+            left, right = (
+                self._stored(side, self._compile(side, needed & frozenset(side.schema))) for side in plan.inputs
+            )
+            return JoinOperator(plan, left, right, self.chunk_rows)
+        if isinstance(plan, Aggregate):
+            arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
+            read = _fields(*(key.expression for key in plan.keys), *arguments)
+            return AggregateOperator(plan, self._compile(plan.input, read))
+        # The others compare or align whole rows.
+        sides = [self._picked(side, self._compile(side, frozenset(side.schema))) for side in plan.inputs]
+        if isinstance(plan, Distinct):
+            return DistinctOperator(plan.label, sides[0], plan.input.identity)
+        if isinstance(plan, Difference):
+            return DifferenceOperator(plan, sides[0], sides[1])
+        assert isinstance(plan, Union), plan
+        return UnionOperator(plan.label, sides[0], sides[1], plan.schema)
+
+    def _select(self, plan: Select, child: Operator) -> Operator:
+        """A selection, unless it has been applied before the rows entered their window."""
+        below = plan.input
+        while isinstance(below, Select):
+            below = below.input
+        if isinstance(below, Window) and set(conjuncts(plan.predicate)) <= self.windows.conditions(below):
+            return child
         return SelectOperator(plan.label, child, plan.predicate)
-    if isinstance(plan, Project):
-        return _project(plan, needed, chunk_rows)
-    if isinstance(plan, Alias):
-        inner = dict(zip(plan.schema, plan.input.schema, strict=True))
-        chosen = [field for field in plan.schema if field in needed]
-        child = _compile(plan.input, {inner[field] for field in chosen}, chunk_rows)
-        positions = [child.layout.position(inner[field].column) for field in chosen]
-        return PickOperator(plan.label, child, positions, chosen)
-    if isinstance(plan, Join):
-        needed = needed | _fields(*plan.predicates)
-        sides = [_stored(_compile(side, needed & frozenset(side.schema), chunk_rows)) for side in plan.inputs]
-        return JoinOperator(plan.label, sides[0], sides[1], plan.predicates, chunk_rows)
-    if isinstance(plan, Aggregate):
-        arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
-        read = _fields(*(key.expression for key in plan.keys), *arguments)
-        return AggregateOperator(plan, _compile(plan.input, read, chunk_rows))
-    # The others compare or align whole rows.
-    sides = [_picked(side, _compile(side, frozenset(side.schema), chunk_rows)) for side in plan.inputs]
-    if isinstance(plan, Distinct):
-        return DistinctOperator(plan.label, sides[0])
-    if isinstance(plan, Difference):
-        return DifferenceOperator(plan, sides[0], sides[1])
-    assert isinstance(plan, Union), plan
-    return UnionOperator(plan.label, sides[0], sides[1], plan.schema)
 
+    def _project(self, plan: Project, needed: Needed, is_root: bool) -> Operator:
+        items = [item for item in plan.items if item.field in needed]
+        read = _fields(*(item.expression for item in items))
+        child = self._root(plan.input, read) if is_root else self._compile(plan.input, read)
+        if all(item.is_plain for item in items):
+            positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
+            return PickOperator(plan.label, child, positions, [item.field for item in items], keeps_all=is_root)
+        return ComputeOperator(plan.label, child, items)
 
-def _project(plan: Project, needed: Needed, chunk_rows: int) -> Operator:
-    items = [item for item in plan.items if item.field in needed]
-    child = _compile(plan.input, _fields(*(item.expression for item in items)), chunk_rows)
-    if all(item.is_plain for item in items):
-        positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
-        return PickOperator(plan.label, child, positions, [item.field for item in items])
-    return ComputeOperator(plan.label, child, items)
+    def _stored(self, plan: Plan, operator: Operator) -> Operator:
+        """The operator, with a store above it if its rows are not references already."""
+        layout = operator.layout
+        if layout.is_stored and layout.stores:
+            return operator
+        key = f"{plan.identity}: {', '.join(field.name for field in layout.fields)}"
+        there = self.stores.get(key)
+        return StoreOperator(f"Store of {operator.name}", operator, key, there.pop() if there else None)
+
+    def _picked(self, plan: Plan, operator: Operator, keeps_all: bool = False) -> Operator:
+        """The operator with its fields in the order of the plan's schema."""
+        if operator.layout.fields == plan.schema:
+            return operator
+        positions = [operator.layout.position(field.column) for field in plan.schema]
+        return PickOperator("Pick", operator, positions, plan.schema, keeps_all=keeps_all)
 
 
 def _fields(*expressions: Expression) -> frozenset[Field]:
     return frozenset(
         Field(column.relation, column.name, column.type) for expression in expressions for column in expression.columns
     )
-
-
-def _stored(operator: Operator) -> Operator:
-    """The operator, with a store above it if its rows are not references already."""
-    if operator.layout.is_stored and operator.layout.stores:
-        return operator
-    return StoreOperator(f"Store of {operator.name}", operator)
-
-
-def _picked(plan: Plan, operator: Operator) -> Operator:
-    """The operator with its fields in the order of the plan's schema."""
-    if operator.layout.fields == plan.schema:
-        return operator
-    positions = [operator.layout.position(field.column) for field in plan.schema]
-    return PickOperator("Pick", operator, positions, plan.schema)

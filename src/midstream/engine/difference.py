@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from midstream.algebra.plan import Difference
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.key_table import KeyTable
-from midstream.engine.operator import Operator, back_by
+from midstream.engine.operator import Operator, Telling, back_by
 from midstream.engine.sweep import COUNT, Stretches, Sweep, Total
 
 __all__ = ["DifferenceOperator"]
@@ -29,6 +30,9 @@ class DifferenceOperator(Operator):
         super().__init__(plan.label, Layout(plan.schema), (left, right))
         self._keeps_all = plan.keep == "all"
         self._longest = plan.left.longest
+        self._complete = BEGINNING
+        names = (field.name for side in plan.inputs for field in side.schema)
+        self._state_key = (plan.label, plan.left.identity, plan.right.identity, *names)
         self._keys = KeyTable([field.type for field in plan.schema])
         self._sweep = Sweep(self._keys, [Total(COUNT), Total(COUNT)])
 
@@ -45,6 +49,26 @@ class DifferenceOperator(Operator):
         self._complete = self.frontier
         self.frontier = back_by(self.frontier, self._longest)
 
+    @property
+    def told(self) -> int:
+        return self._complete
+
+    @property
+    def tells(self) -> Telling:
+        return Telling.UNTIL_TOLD
+
+    def needed_below(self, retention: int) -> int:
+        # As for aggregates: a stretch may have begun when a row of either side went.
+        return back_by(min(retention, self._complete), self._longest)
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self._state_key
+
+    def adopt(self, other: Operator) -> None:
+        assert isinstance(other, DifferenceOperator)
+        self._keys, self._sweep = other._keys, other._sweep
+
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for side, batches in enumerate(inputs):
             for batch in batches:
@@ -54,6 +78,14 @@ class DifferenceOperator(Operator):
                 words[:, side] = 1
                 self._sweep.add(slots, batch.valid_from, batch.valid_to, words)
         stretches, gone = self._sweep.advance(self._complete)
+        yield from self._output(stretches)
+        self._keys.let_go(gone[:, 0])
+
+    def flush(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        yield from self.push(*inputs)
+        yield from self._output(self._sweep.cut(self._complete))
+
+    def _output(self, stretches: Stretches) -> Iterator[Batch]:
         copies = self._copies(stretches)
         chosen = np.repeat(np.arange(len(copies)), copies)
         self.counters.rows_out += len(chosen)
@@ -61,7 +93,6 @@ class DifferenceOperator(Operator):
             slots = stretches.slots[chosen]
             columns = [self._keys.gather(position, slots) for position in range(len(self.layout.fields))]
             yield Batch.of_arrays(self.layout, stretches.valid_from[chosen], stretches.valid_to[chosen], columns)
-        self._keys.let_go(gone[:, 0])
 
     def _copies(self, stretches: Stretches):  # type: ignore[no-untyped-def]
         left, right = stretches.words[:, 0], stretches.words[:, 1]

@@ -72,8 +72,9 @@ class _Ribbons:
 class DistinctOperator(Operator):
     """Duplicate elimination over interval streams."""
 
-    def __init__(self, name: str, child: Operator) -> None:
+    def __init__(self, name: str, child: Operator, input_identity: str = "") -> None:
         super().__init__(name, Layout(child.layout.fields), (child,))
+        self._state_key = (name, input_identity, *(field.name for field in child.layout.fields))
         self._keys = KeyTable([field.type for field in child.layout.fields])
         self._ribbons = _Ribbons()
         self._ends = TimeQueue(1)
@@ -86,6 +87,17 @@ class DistinctOperator(Operator):
     @property
     def state_bytes(self) -> int:
         return self._keys.bytes + self._ribbons.bytes + self._ends.bytes
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self._state_key
+
+    def adopt(self, other: Operator) -> None:
+        assert isinstance(other, DistinctOperator)
+        self._keys, self._ribbons, self._ends, self._ended = other._keys, other._ribbons, other._ends, other._ended
+
+    def needed_below(self, retention: int) -> int:
+        return min(retention, self.frontier)
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:

@@ -17,8 +17,8 @@ import pyarrow.types as pat
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
 from midstream.algebra.windows import BEGINNING
-from midstream.engine.box import Rows
 from midstream.engine.kernels import Flags, Ints
+from midstream.engine.windows import Rows
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
 
 __all__ = ["Intake"]

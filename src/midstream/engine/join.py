@@ -23,94 +23,49 @@ input is cut into batches never matters. A slice that turns out too large is tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from midstream.algebra.expressions import Column, Expression, conjunction
+from midstream.algebra.expressions import Expression, conjunction
 from midstream.algebra.identity import equality_sides
+from midstream.algebra.plan import Join
 from midstream.algebra.windows import NEVER
-from midstream.engine.band import Band, find_band
-from midstream.engine.batch import Batch, Layout, concatenate
-from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
-from midstream.engine.evaluate import evaluate, truth
-from midstream.engine.join_state import JoinState, Meeting, NewTuples
-from midstream.engine.kernels import Flags, Ints
-from midstream.engine.operator import Operator
+from midstream.engine.band import find_band
+from midstream.engine.batch import Batch, concatenate
+from midstream.engine.codes import is_exact
+from midstream.engine.evaluate import truth
+from midstream.engine.join_side import JoinSide, equal_columns
+from midstream.engine.join_state import JoinState, Meeting, NewTuples, PairBuffer
+from midstream.engine.kernels import Ints
+from midstream.engine.operator import Operator, Telling
 
 __all__ = ["JoinOperator"]
-
-
-class _Side:
-    """One input of the join: its state and how its keys are computed."""
-
-    def __init__(self, layout: Layout, keys: Sequence[Expression], band: Band | None) -> None:
-        self.layout = layout
-        self.keys = keys
-        self.band = band
-        self.state = JoinState(len(layout.stores))
-        for key in keys:
-            if isinstance(key, Column) and not is_exact(key.type):
-                store, column = layout.places[layout.position(key)]
-                layout.stores[store].keep_codes(column)
-
-    def keyed(self, batch: Batch) -> NewTuples:
-        """The tuples whose key is not NULL (others match nothing), sorted by code."""
-        if self.band is None:
-            batch, codes = self._coded(batch)
-            ranges = None
-        else:
-            keys = _value(self.band.left_key, batch)
-            codes, valid = order_codes(keys)
-            batch, codes = _without_nulls(batch, codes, valid)
-            ranges = self.band.ranges(keys.drop_null())
-        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
-
-    def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
-        parts, flags = [], None
-        for key in self.keys:
-            codes, valid = self._codes(key, batch)
-            parts.append(codes)
-            if valid is not None:
-                flags = valid if flags is None else flags & valid
-        if not parts:
-            return batch, np.zeros(len(batch), np.int64)
-        return _without_nulls(batch, combine_codes(parts), flags)
-
-    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
-        if isinstance(key, Column):
-            position = self.layout.position(key)
-            if position not in batch.at_hand:
-                store, column = self.layout.places[position]
-                return self.layout.stores[store].gather_codes(column, batch.references[store])
-        return encode(_value(key, batch))
-
-
-def _value(expression: Expression, batch: Batch):  # type: ignore[no-untyped-def]
-    return evaluate(expression, batch.column, len(batch))
-
-
-def _without_nulls(batch: Batch, codes: Ints, valid: Flags | None) -> tuple[Batch, Ints]:
-    if valid is None or valid.all():
-        return batch, codes
-    return batch.filtered(valid), codes[valid]
 
 
 class JoinOperator(Operator):
     """A binary join over inputs whose tuples are references."""
 
-    def __init__(
-        self, name: str, left: Operator, right: Operator, predicates: Sequence[Expression], chunk_rows: int
-    ) -> None:
-        super().__init__(name, left.layout.beside(right.layout), (left, right))
+    def __init__(self, plan: Join, left: Operator, right: Operator, chunk_rows: int) -> None:
+        super().__init__(plan.label, left.layout.beside(right.layout), (left, right))
         assert left.layout.is_stored and right.layout.is_stored
         self.chunk_rows = chunk_rows
         self.is_topmost = False
+        self.oldest_new: Ints | None = None
+        """Row numbers, one per store: results that refer to no older row are left out (see ``leave_out_new``)."""
         self._results_per_row = 0.0
-        left_keys, right_keys, residual = self._keys(predicates)
+        left_keys, right_keys, residual = self._keys(plan.predicates)
         band = None if left_keys else find_band(residual, *self._relations())
-        self._left = _Side(left.layout, left_keys, band)
-        self._right = _Side(right.layout, right_keys, None if band is None else band.mirrored())
+        bands = (band, None if band is None else band.mirrored())
+        self.sides = tuple(
+            JoinSide(child.layout, [equal_columns(key, subplan) for key in keys], side_band, subplan.identity)
+            for child, subplan, keys, side_band in zip(
+                (left, right), plan.inputs, (left_keys, right_keys), bands, strict=True
+            )
+        )
+        rows = (child.layout.rows_in(self.layout.keys) for child in (left, right))
+        left_rows, right_rows = (np.array(row, np.int64) for row in rows)
+        self._rows = (left_rows, right_rows)
         self._check = conjunction(residual) if residual else None
 
     def _relations(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -144,11 +99,17 @@ class JoinOperator(Operator):
 
     @property
     def state_rows(self) -> int:
-        return len(self._left.state) + len(self._right.state)
+        return sum(len(state) for state in self._states())
 
     @property
     def state_bytes(self) -> int:
-        return self._left.state.bytes + self._right.state.bytes
+        return sum(state.bytes for state in self._states())
+
+    def _states(self) -> Iterator[JoinState]:
+        for side in self.sides:
+            yield side.state
+            if side.past is not None:
+                yield side.past.memo
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         left, right = (
@@ -166,15 +127,63 @@ class JoinOperator(Operator):
             self._results_per_row = produced / (len(left) + len(right))
 
     def expire(self, retention: int) -> None:
-        left, right = self.inputs
-        self._left.state.expire(right.frontier)
-        self._right.state.expire(left.frontier)
+        for side, partner in zip(self.sides, reversed(self.inputs), strict=True):
+            side.state.expire(partner.frontier)
+            # A completed state may serve joins above, whose partners are perhaps not as far.
+            if side.past is not None and side.past.expire(min(partner.frontier, retention)):
+                side.complete()
+
+    @property
+    def tells(self) -> Telling:
+        """Results reach as far as both inputs do."""
+        below = {child.tells for child in self.inputs}
+        if len(below) == 1 or Telling.RAGGED in below:
+            return Telling.RAGGED if Telling.RAGGED in below else below.pop()
+        return Telling.UNTIL_TOLD
+
+    def needed_below(self, retention: int) -> int:
+        return min(retention, self.frontier)
+
+    def leave_out_new(self, oldest_new: Sequence[int]) -> None:
+        """From now on, give no result of which all parts are new: the row number from which on rows are, by store."""
+        if self.oldest_new is None:
+            self.oldest_new = np.array(oldest_new, np.int64)
+
+    def everything(self) -> Batch:
+        """All results of what both sides remember; they must be complete."""
+        left, right = self.sides
+        new = left.state.everything()
+        if self.sides[0].band is not None:
+            new = left.keyed(left.batch_of(new.tuples))
+        return concatenate(self.layout, list(self._met(0, new, [right.state])))
+
+    def past_pairs_with(self, side: int, batch: Batch, states: Callable[[NewTuples], list[JoinState]]) -> Batch:
+        """All results of tuples of one side with those in the other side's states, as asked for by the new tuples."""
+        new = self.sides[side].keyed(batch)
+        return concatenate(self.layout, list(self._met(side, new, states(new))))
+
+    def _met(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Iterator[Batch]:
+        pairs = PairBuffer(len(self.layout.stores), 0, self.chunk_rows)
+        own, others = self._rows[side], self._rows[1 - side]
+        for state in states:
+            for references, valid_from, valid_to in state.meet(new, others, own, pairs):
+                yield self._past_result(Batch(self.layout, valid_from, valid_to, references))
+        for references, valid_from, valid_to in pairs.flush():
+            yield self._past_result(Batch(self.layout, valid_from, valid_to, references))
+        self.counters.compared += pairs.compared
+
+    def _past_result(self, batch: Batch) -> Batch:
+        """Pairs whose rows are still stored, if they satisfy the predicates; the others have ended."""
+        return self._satisfying(batch.filtered(batch.valid_to > batch.layout.released))
 
     def _whole(self, left: Batch, right: Batch) -> Iterator[Batch]:
         return self._results(self._meeting(left, right), len(left) + len(right))
 
     def _meeting(self, left: Batch, right: Batch) -> Meeting:
-        return Meeting(self._left.state, self._right.state, self._left.keyed(left), self._right.keyed(right))
+        sides = self.sides
+        new = [side.keyed(batch) for side, batch in zip(sides, (left, right), strict=True)]
+        completed = (sides[0].completed(new[1]), sides[1].completed(new[0]))
+        return Meeting(sides[0].state, sides[1].state, new[0], new[1], self._rows, completed)
 
     def _results(self, meeting: Meeting, rows: int) -> Iterator[Batch]:
         """The results that the new tuples cause, while they become part of the states."""
@@ -183,6 +192,13 @@ class JoinOperator(Operator):
         self.counters.compared += meeting.compared
 
     def _checked(self, batch: Batch) -> Batch:
+        batch = self._satisfying(batch)
+        if self.oldest_new is None:
+            return batch
+        is_old = batch.references < self.oldest_new[:, None]
+        return batch.filtered(np.logical_or.reduce(is_old, axis=0))
+
+    def _satisfying(self, batch: Batch) -> Batch:
         if self._check is None:
             return batch
         return batch.filtered(truth(self._check, batch.column, len(batch)))
@@ -202,8 +218,8 @@ class JoinOperator(Operator):
             if results is None:
                 pending += reversed(_halves(left, right))
                 continue
-            self._left.state.settle()
-            self._right.state.settle()
+            self.sides[0].state.settle()
+            self.sides[1].state.settle()
             together = concatenate(self.layout, [*held, *results]).in_order()
             boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
             ready = int(np.searchsorted(together.valid_from, boundary, "right"))

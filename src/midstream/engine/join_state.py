@@ -15,7 +15,7 @@ A join without a usable key is the case of one code for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from midstream.algebra.windows import BEGINNING
 from midstream.engine.arrays import new_array
 from midstream.engine.kernels import Ints, compiled, prefetch, sort_order
 
-__all__ = ["JoinState", "Matches", "Meeting", "NewTuples"]
+__all__ = ["FROM", "REFERENCES", "TO", "JoinState", "Matches", "Meeting", "NewTuples", "PairBuffer"]
 
 FROM, TO, REFERENCES = 0, 1, 2
 
@@ -32,7 +32,7 @@ _AHEAD = 8
 """How many probing tuples ahead memory is asked for."""
 
 Matches = tuple[Ints, Ints, Ints]
-"""References (left above right), valid_from, valid_to of candidate pairs."""
+"""References, valid_from, valid_to of candidate pairs."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,12 @@ class NewTuples:
     tuples: Ints
     lows: Ints
     highs: Ints
+
+    @classmethod
+    def none(cls, width: int) -> NewTuples:
+        """No tuples."""
+        codes = np.empty(0, np.int64)
+        return cls(codes, np.empty((0, REFERENCES + width), np.int64), codes, codes)
 
     @classmethod
     def sorted_by_code(
@@ -96,6 +102,51 @@ class JoinState:
         return sum(len(run) for run in self._runs)
 
     @property
+    def frontier(self) -> int:
+        """Tuples that ended by then are gone."""
+        return self._frontier
+
+    def copy(self) -> JoinState:
+        """The same tuples, apart from now on. Runs never change, so that nothing is copied."""
+        other = JoinState(self.width)
+        other._runs, other._frontier = list(self._runs), self._frontier
+        return other
+
+    def take_in(self, other: JoinState) -> None:
+        """Hold the other's tuples as well."""
+        self._runs += other._runs
+        self.settle()
+
+    def everything(self) -> NewTuples:
+        """All tuples, sorted by code."""
+        if not self._runs:
+            return NewTuples.none(self.width)
+        run = self._runs[0]
+        for other in self._runs[1:]:
+            merged = _merged(run, other, self._frontier)
+            if not merged:
+                return NewTuples.none(self.width)
+            run = merged[0]
+        return NewTuples(run.codes, run.tuples, run.codes, run.codes)
+
+    def codes_and_ends(self) -> tuple[Ints, Ints]:
+        """The codes of all tuples, in no order, and when they end."""
+        none = np.empty(0, np.int64)
+        codes = np.concatenate([none, *(run.codes for run in self._runs)])
+        return codes, np.concatenate([none, *(run.tuples[:, TO] for run in self._runs)])
+
+    def between(self, lows: Ints, highs: Ints) -> Ints:
+        """The tuples whose code lies in one of the intervals (both ends included; in order, none overlapping)."""
+        parts = [np.empty((0, REFERENCES + self.width), np.int64)]
+        for run in self._runs:
+            starts = np.searchsorted(run.codes, lows, "left")
+            counts = np.searchsorted(run.codes, highs, "right") - starts
+            if counts.any():
+                places = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+                parts.append(run.tuples[places])
+        return np.concatenate(parts)
+
+    @property
     def bytes(self) -> int:
         return sum(run.bytes for run in self._runs)
 
@@ -125,19 +176,21 @@ class JoinState:
                 merged += _merged(before, last, self._frontier)
         self._runs = merged
 
-    def meet(self, new: NewTuples, stored_left: bool, pairs: _PairBuffer) -> Iterator[Matches]:
+    def meet(self, new: NewTuples, stored_rows: Ints, new_rows: Ints, pairs: PairBuffer) -> Iterator[Matches]:
         """Pairs of a new tuple of the other side and a stored one with intersecting validities, into the buffer.
 
-        The buffer is handed out, and begun anew, each time it is full.
+        The rows say where each side's references belong in the pair. The buffer is handed out, and begun anew, each
+        time it is full.
         """
+        if len(new.codes) == 0:
+            return
         for run in self._runs:
             cursor = np.array([0, -1, 0])
             places = _first_places(run.codes, run.shift, run.directory, new.lows)
             while True:
-                stored, probing = pairs.split(self.width, stored_left)
                 pairs.count = _meet(
                     cursor, run.codes, run.tuples, places, new.lows, new.highs, new.tuples,
-                    stored, probing, pairs.valid_from, pairs.valid_to, pairs.count,
+                    stored_rows, new_rows, pairs.references, pairs.valid_from, pairs.valid_to, pairs.count,
                 )  # fmt: skip
                 if cursor[0] == len(new.codes):
                     break
@@ -145,7 +198,7 @@ class JoinState:
             pairs.compared += int(cursor[2])
 
 
-class _PairBuffer:
+class PairBuffer:
     """Room for pairs: small at first, because most batches of a selective join fit, and fresh memory is slow."""
 
     def __init__(self, width: int, expected: int, chunk: int) -> None:
@@ -161,13 +214,6 @@ class _PairBuffer:
         self.valid_from = new_array(room)
         self.valid_to = new_array(room)
 
-    def split(self, stored_width: int, stored_left: bool) -> tuple[Ints, Ints]:
-        """The rows of the stored and of the probing side."""
-        if stored_left:
-            return self.references[:stored_width], self.references[stored_width:]
-        cut = self._width - stored_width
-        return self.references[cut:], self.references[:cut]
-
     def flush(self) -> Iterator[Matches]:
         """Hand out what is there, and make room."""
         if self.count:
@@ -176,21 +222,39 @@ class _PairBuffer:
 
 
 class Meeting:
-    """New tuples of both inputs meet what the other side remembers, and each other, and are remembered themselves."""
+    """New tuples of both inputs meet what the other side remembers, and each other, and are remembered themselves.
 
-    def __init__(self, left: JoinState, right: JoinState, new_left: NewTuples, new_right: NewTuples) -> None:
+    ``rows`` says where the left and the right references belong in a pair (default: left above right). ``completed``
+    are further states of the left and the right side, which are met and not added to: what a state was before its plan
+    came into force, as far as it has been asked for.
+    """
+
+    def __init__(
+        self,
+        left: JoinState,
+        right: JoinState,
+        new_left: NewTuples,
+        new_right: NewTuples,
+        rows: tuple[Ints, Ints] | None = None,
+        completed: tuple[Sequence[JoinState], Sequence[JoinState]] = ((), ()),
+    ) -> None:
         self._left, self._right = left, right
         self._new_left, self._new_right = new_left, new_right
+        width = left.width + right.width
+        self._left_rows, self._right_rows = rows or (np.arange(left.width), np.arange(left.width, width))
+        self._completed = completed
         self._inserted = 0
         self.compared = 0
 
     def pairs(self, chunk: int, expected: int) -> Iterator[Matches]:
         """The pairs, at most ``chunk`` at a time; ``expected`` is a guess of how many there are."""
-        pairs = _PairBuffer(self._left.width + self._right.width, expected, chunk)
-        yield from self._right.meet(self._new_left, False, pairs)
+        pairs = PairBuffer(self._left.width + self._right.width, expected, chunk)
+        for state in (self._right, *self._completed[1]):
+            yield from state.meet(self._new_left, self._right_rows, self._left_rows, pairs)
         self._left.insert(self._new_left)
         self._inserted = 1
-        yield from self._left.meet(self._new_right, True, pairs)
+        for state in (self._left, *self._completed[0]):
+            yield from state.meet(self._new_right, self._left_rows, self._right_rows, pairs)
         self._right.insert(self._new_right)
         self._inserted = 2
         yield from pairs.flush()
@@ -309,7 +373,7 @@ def _gallop(codes, place, low):  # type: ignore[no-untyped-def]
 
 @compiled
 def _meet(  # type: ignore[no-untyped-def]
-    cursor, codes, tuples, places, lows, highs, new_tuples, out_stored, out_probing, out_from, out_to, found
+    cursor, codes, tuples, places, lows, highs, new_tuples, stored_rows, new_rows, out, out_from, out_to, found
 ):
     """Fill the output, which has ``found`` pairs already; how many it has then.
 
@@ -350,10 +414,10 @@ def _meet(  # type: ignore[no-untyped-def]
                     return found
                 out_from[found] = max(begin, tuples[place, FROM])
                 out_to[found] = min(end, tuples[place, TO])
-                for j in range(out_stored.shape[0]):
-                    out_stored[j, found] = tuples[place, REFERENCES + j]
-                for j in range(out_probing.shape[0]):
-                    out_probing[j, found] = new_tuples[row, REFERENCES + j]
+                for j in range(stored_rows.shape[0]):
+                    out[stored_rows[j], found] = tuples[place, REFERENCES + j]
+                for j in range(new_rows.shape[0]):
+                    out[new_rows[j], found] = new_tuples[row, REFERENCES + j]
                 found += 1
             place += 1
         row += 1

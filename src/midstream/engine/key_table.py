@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.codes import combine_codes, encode, is_exact, mixed
 from midstream.engine.kernels import Flags, Ints, compiled
 from midstream.engine.pool import SlotPool, extended
@@ -124,10 +125,14 @@ class KeyTable:
             self._follow_pool()
         slots = self._pool.take(len(rows))
         places = pa.array(rows)
-        numbers = self._keys.append([c.take(places) for c in columns], np.full(len(rows), 2**63 - 1))
+        numbers = self._append([c.take(places) for c in columns], len(rows))
         self._numbers[slots] = numbers
         self._used[slots] = True
         _link(self._heads, self._next, self._codes, slots, codes[rows])
+
+    def _append(self, columns: Sequence[pa.Array], count: int) -> Ints:
+        """Keys have no time: they stay until they are let go."""
+        return self._keys.append(columns, np.full(count, BEGINNING), np.full(count, NEVER))
 
     def _follow_pool(self) -> None:
         """Have room for all the pool's slots, and link the keys anew."""
@@ -145,7 +150,7 @@ class KeyTable:
         used = np.flatnonzero(self._used)
         keys = [self.gather(column, used) for column in range(len(self.types))]
         self._keys = RowStore(self.types)
-        self._numbers[used] = self._keys.append(keys, np.full(len(used), 2**63 - 1))
+        self._numbers[used] = self._append(keys, len(used))
 
 
 def _same_values(left: pa.Array, right: pa.Array) -> Flags:

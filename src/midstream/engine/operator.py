@@ -7,6 +7,7 @@ could still meet them.
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ from dataclasses import dataclass, fields
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, Layout
 
-__all__ = ["Counters", "Operator", "back_by"]
+__all__ = ["Counters", "Operator", "Telling", "back_by"]
 
 
 def back_by(frontier: int, ticks: int) -> int:
@@ -22,6 +23,17 @@ def back_by(frontier: int, ticks: int) -> int:
     if frontier in (BEGINNING, NEVER):
         return frontier
     return max(BEGINNING, frontier - ticks)
+
+
+class Telling(enum.Enum):
+    """How far the output reaches that an operator has given."""
+
+    AT_ONCE = "at once"
+    """All that follows from the rows seen, however far in the future it is valid."""
+    UNTIL_TOLD = "until told"
+    """What is valid before ``told``, except for stretches that are still open; nothing beyond."""
+    RAGGED = "ragged"
+    """Some in one way, some in the other."""
 
 
 @dataclass
@@ -55,8 +67,35 @@ class Operator(ABC):
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         """The output that the inputs' new output and the moved frontier cause."""
 
+    def flush(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        """Like ``push``, but output that is certain up to ``told`` is given up to there, even if it goes on."""
+        return self.push(*inputs)
+
+    @property
+    def told(self) -> int:
+        """All output that is valid before this instant is certain."""
+        return min(child.told for child in self.inputs)
+
+    @property
+    def tells(self) -> Telling:
+        """How far the output given so far reaches, see :class:`Telling`."""
+        return self.inputs[0].tells
+
+    def needed_below(self, retention: int) -> int:
+        """Input rows that ended by then are no longer needed, given until when the output is."""
+        return retention
+
+    @property
+    def state_key(self) -> tuple[str, ...] | None:
+        """What the operator's state is known by across plans; None if it has no state of its own to pass on."""
+        return None
+
+    def adopt(self, other: Operator) -> None:
+        """Take over the state of an operator with the same state key, which is not used any more."""
+        raise NotImplementedError
+
     def expire(self, retention: int) -> None:  # noqa: B027 - operators without state have nothing to drop
-        """Drop what no later push can need: what ended by ``retention`` is referred to by nobody above."""
+        """Drop what no later push can need: what ended by ``retention`` is needed by nobody above."""
 
     @property
     def emits_in_order(self) -> bool:

@@ -96,6 +96,8 @@ class RowStore:
         self.types = tuple(types)
         self.start = 0
         self.end = 0
+        self.origins: tuple[int, ...] = ()
+        """Columns that hold the numbers of the rows that a row was computed from, if it was."""
         self._frontier = BEGINNING
         self._segmented: dict[int, _SegmentedColumn] = {}
         self._words: dict[int, int] = {}
@@ -112,9 +114,11 @@ class RowStore:
                 width += 2 if pat.is_decimal(data_type) else 1
         self._ring = np.zeros((_SMALLEST, width), np.int64)
         # Apart from the rows: it is read only to find out which rows have died.
+        self._valid_from = np.zeros(_SMALLEST, np.int64)
         self._valid_to = np.zeros(_SMALLEST, np.int64)
         # Rows set aside: their numbers (in order), how long they are needed, their words.
         self._numbers_aside = np.empty(0, np.int64)
+        self._valid_from_aside = np.empty(0, np.int64)
         self._valid_to_aside = np.empty(0, np.int64)
         self._words_aside = np.empty((0, width), np.int64)
 
@@ -124,15 +128,37 @@ class RowStore:
     @property
     def bytes(self) -> int:
         """Memory held, spare room included."""
-        fixed = self._ring.nbytes + self._valid_to.nbytes + self._words_aside.nbytes
+        fixed = self._ring.nbytes + self._valid_from.nbytes + self._valid_to.nbytes + self._words_aside.nbytes
         return int(fixed) + sum(column.bytes for column in self._segmented.values())
 
-    def append(self, columns: Sequence[pa.Array], valid_to: Ints) -> Ints:
+    @property
+    def released(self) -> int:
+        """Rows that ended by then may be gone."""
+        return self._frontier
+
+    def alive(self, since: int = 0) -> tuple[Ints, Ints, Ints]:
+        """The rows whose validity has not ended when rows were last released: numbers, valid_from, valid_to.
+
+        Only those with a number of at least ``since``; in the order of their numbers.
+        """
+        rows = np.arange(max(self.start, since), max(self.end, since))
+        places = rows & (len(self._ring) - 1)
+        kept = self._valid_to[places] > self._frontier
+        rows, places = rows[kept], places[kept]
+        aside = (self._valid_to_aside > self._frontier) & (self._numbers_aside >= since)
+        return (
+            np.concatenate([self._numbers_aside[aside], rows]),
+            np.concatenate([self._valid_from_aside[aside], self._valid_from[places]]),
+            np.concatenate([self._valid_to_aside[aside], self._valid_to[places]]),
+        )
+
+    def append(self, columns: Sequence[pa.Array], valid_from: Ints, valid_to: Ints) -> Ints:
         """Add rows that are needed until ``valid_to``; their numbers."""
         count = len(valid_to)
         if self.end - self.start + count > len(self._ring):
             self._make_room(count)
         places = np.arange(self.end, self.end + count) & (len(self._ring) - 1)
+        self._valid_from[places] = valid_from
         self._valid_to[places] = valid_to
         self._ring[places, : self._null_words] = 0
         for column, array in enumerate(columns):
@@ -256,6 +282,7 @@ class RowStore:
             column.aside = pa.concat_arrays([column.aside, column.gather(rows, None, rows)])
         places = rows & (len(self._ring) - 1)
         self._numbers_aside = np.concatenate([self._numbers_aside, rows])
+        self._valid_from_aside = np.concatenate([self._valid_from_aside, self._valid_from[places]])
         self._valid_to_aside = np.concatenate([self._valid_to_aside, self._valid_to[places]])
         self._words_aside = np.concatenate([self._words_aside, self._ring[places]])
         self.start = self.end
@@ -264,6 +291,7 @@ class RowStore:
 
     def _keep_aside(self, keep: Flags) -> None:
         self._numbers_aside = self._numbers_aside[keep]
+        self._valid_from_aside = self._valid_from_aside[keep]
         self._valid_to_aside = self._valid_to_aside[keep]
         self._words_aside = self._words_aside[keep]
         for column in self._segmented.values():
@@ -275,9 +303,10 @@ class RowStore:
         ring = np.zeros((capacity, self._ring.shape[1]), np.int64)
         rows = np.arange(self.start, self.end)
         ring[rows & (capacity - 1)] = self._ring[rows & (len(self._ring) - 1)]
-        valid_to = np.zeros(capacity, np.int64)
-        valid_to[rows & (capacity - 1)] = self._valid_to[rows & (len(self._ring) - 1)]
-        self._ring, self._valid_to = ring, valid_to
+        validity = np.zeros((2, capacity), np.int64)
+        for new, old in zip(validity, (self._valid_from, self._valid_to), strict=True):
+            new[rows & (capacity - 1)] = old[rows & (len(self._ring) - 1)]
+        self._ring, self._valid_from, self._valid_to = ring, validity[0], validity[1]
 
 
 def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Array:

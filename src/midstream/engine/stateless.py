@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+import pyarrow as pa
+
 from midstream.algebra.expressions import Column, Expression
 from midstream.algebra.plan import Field, Item
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.evaluate import evaluate, truth
-from midstream.engine.operator import Operator
+from midstream.engine.operator import Operator, Telling
 from midstream.engine.row_store import RowStore
 
 __all__ = ["ComputeOperator", "PickOperator", "SelectOperator", "StoreOperator", "UnionOperator"]
@@ -41,23 +44,36 @@ class SelectOperator(_RowByRow):
 class PickOperator(_RowByRow):
     """A projection that only chooses and renames columns: of stored tuples not a byte is copied.
 
-    References to stores of which no column is left are dropped.
+    References to stores of which no column is left are dropped, except at the root of a plan (``keeps_all``), where
+    nothing stores them and results may have to be traced back to their rows.
     """
 
-    def __init__(self, name: str, child: Operator, chosen: Sequence[int], fields: Sequence[Field]) -> None:
+    def __init__(
+        self,
+        name: str,
+        child: Operator,
+        chosen: Sequence[int],
+        fields: Sequence[Field],
+        prefix: str = "",
+        keeps_all: bool = False,
+    ) -> None:
         layout = child.layout
         self._chosen = list(chosen)
         self._used: list[int] | None = None
         places: tuple[tuple[int, int], ...] = ()
         stores = layout.stores
+        keys = tuple(prefix + key for key in layout.keys)
+        has_origin = layout.has_origin
         if layout.is_stored:
             places = tuple(layout.places[position] for position in chosen)
             used = sorted({store for store, _ in places})
-            if len(used) < len(stores):
+            if len(used) < len(stores) and not keeps_all:
                 self._used = used
                 stores = tuple(layout.stores[store] for store in used)
+                keys = tuple(keys[store] for store in used)
                 places = tuple((used.index(store), column) for store, column in places)
-        super().__init__(name, Layout(tuple(fields), stores, places), (child,))
+                has_origin = False
+        super().__init__(name, Layout(tuple(fields), stores, places, keys, has_origin), (child,))
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:
@@ -72,7 +88,9 @@ class ComputeOperator(_RowByRow):
     """A projection with expressions: the new columns are computed, and all are at hand."""
 
     def __init__(self, name: str, child: Operator, items: Sequence[Item]) -> None:
-        super().__init__(name, Layout(tuple(item.field for item in items)), (child,))
+        below = child.layout
+        layout = Layout(tuple(item.field for item in items), below.stores, (), below.keys, below.has_origin)
+        super().__init__(name, layout, (child,))
         self._expressions = [item.expression for item in items]
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
@@ -83,30 +101,60 @@ class ComputeOperator(_RowByRow):
                 batch.column(e) if isinstance(e, Column) else evaluate(e, batch.column, len(batch))
                 for e in self._expressions
             ]
-            yield Batch.of_arrays(self.layout, batch.valid_from, batch.valid_to, columns)
+            yield Batch(self.layout, batch.valid_from, batch.valid_to, batch.references, dict(enumerate(columns)))
 
 
 class UnionOperator(Operator):
-    """The tuples of both inputs."""
+    """The tuples of both inputs. Each keeps its references, beside none (-1) for the other input's stores."""
 
     def __init__(self, name: str, left: Operator, right: Operator, fields: Sequence[Field]) -> None:
-        super().__init__(name, Layout(tuple(fields)), (left, right))
+        sides = (left.layout, right.layout)
+        layout = Layout(
+            tuple(fields),
+            sides[0].stores + sides[1].stores,
+            (),
+            sides[0].keys + sides[1].keys,
+            sides[0].has_origin and sides[1].has_origin,
+        )
+        super().__init__(name, layout, (left, right))
+
+    @property
+    def tells(self) -> Telling:
+        left, right = self.inputs
+        alike = left.tells == right.tells and (left.tells is Telling.AT_ONCE or left.told == right.told)
+        return left.tells if alike else Telling.RAGGED
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        for side in inputs:
+        start = 0
+        for side, child in zip(inputs, self.inputs, strict=True):
+            end = start + len(child.layout.stores)
             for batch in side:
                 self.counters.rows_in += len(batch)
                 self.counters.rows_out += len(batch)
-                yield Batch.of_arrays(self.layout, batch.valid_from, batch.valid_to, batch.columns())
+                references = np.full((len(self.layout.stores), len(batch)), -1)
+                references[start:end] = batch.references
+                columns = dict(enumerate(batch.columns()))
+                yield Batch(self.layout, batch.valid_from, batch.valid_to, references, columns)
+            start = end
 
 
 class StoreOperator(Operator):
-    """Gives rows numbers, so that a join above can refer to them; drops them when no validity reaches them."""
+    """Gives rows numbers, so that a join above can refer to them; drops them when no validity reaches them.
 
-    def __init__(self, name: str, child: Operator) -> None:
-        self.store = RowStore([field.type for field in child.layout.fields])
-        places = tuple((0, column) for column in range(len(child.layout.fields)))
-        super().__init__(name, Layout(child.layout.fields, (self.store,), places), (child,))
+    Beside its values, a row keeps the numbers of the rows it was computed from.
+    """
+
+    def __init__(self, name: str, child: Operator, key: str, store: RowStore | None = None) -> None:
+        fields, below = child.layout.fields, child.layout
+        self.key = key
+        self.was_there = store is not None
+        """Whether the store, with its rows, comes from an earlier plan."""
+        if store is None:
+            store = RowStore([*(field.type for field in fields), *([pa.int64()] * len(below.stores))])
+            store.origins = tuple(range(len(fields), len(fields) + len(below.stores))) if below.has_origin else ()
+        self.store = store
+        places = tuple((0, column) for column in range(len(fields)))
+        super().__init__(name, Layout(fields, (store,), places, (key,), below.has_origin), (child,))
 
     @property
     def state_rows(self) -> int:
@@ -120,8 +168,14 @@ class StoreOperator(Operator):
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
-            numbers = self.store.append(batch.columns(), batch.valid_to)
+            origins = [pa.array(numbers) for numbers in batch.references]
+            numbers = self.store.append([*batch.columns(), *origins], batch.valid_from, batch.valid_to)
             yield Batch(self.layout, batch.valid_from, batch.valid_to, numbers.reshape(1, -1))
+
+    def everything(self) -> Batch:
+        """All rows whose validity may not have ended."""
+        numbers, valid_from, valid_to = self.store.alive()
+        return Batch(self.layout, valid_from, valid_to, numbers.reshape(1, -1))
 
     def expire(self, retention: int) -> None:
         self.store.release(retention)

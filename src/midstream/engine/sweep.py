@@ -117,6 +117,20 @@ class Sweep:
             stretches = self._with_open_ends(stretches)
         return stretches, gone
 
+    def cut(self, at: int) -> Stretches:
+        """The stretches that are open at a time that the sweep has reached, up to it; they go on from there anew."""
+        slots = np.flatnonzero(self._rows)
+        slots = slots[self._since[slots] < at]
+        stretches = self._open(slots, at)
+        self._since[slots] = at
+        return stretches
+
+    def _open(self, slots: Ints, valid_to: int) -> Stretches:
+        words = np.empty((len(slots), self._output_words), np.int64)
+        since = self._since[slots]
+        _read_all(slots, since, self._plan, self._state, self._nodes, self._pool.free, self._pool.count, words)
+        return Stretches(slots, since, np.full(len(slots), valid_to), self._rows[slots], words)
+
     def _sweep(self, times: Ints, events: Ints, signs: Ints) -> Stretches:
         count = len(times)
         out = [np.empty(count, np.int64) for _ in range(4)]
@@ -129,17 +143,13 @@ class Sweep:
 
     def _with_open_ends(self, stretches: Stretches) -> Stretches:
         """At the end of time: what is still there stays for ever."""
-        slots = np.flatnonzero(self._rows)
-        words = np.empty((len(slots), self._output_words), np.int64)
-        _read_all(
-            slots, self._since[slots], self._plan, self._state, self._nodes, self._pool.free, self._pool.count, words
-        )
+        still = self._open(np.flatnonzero(self._rows), NEVER)
         return Stretches(
-            np.concatenate([stretches.slots, slots]),
-            np.concatenate([stretches.valid_from, self._since[slots]]),
-            np.concatenate([stretches.valid_to, np.full(len(slots), NEVER)]),
-            np.concatenate([stretches.rows, self._rows[slots]]),
-            np.concatenate([stretches.words, words]),
+            np.concatenate([stretches.slots, still.slots]),
+            np.concatenate([stretches.valid_from, still.valid_from]),
+            np.concatenate([stretches.valid_to, still.valid_to]),
+            np.concatenate([stretches.rows, still.rows]),
+            np.concatenate([stretches.words, still.words]),
         )
 
     def _make_room(self, coming: int) -> None:

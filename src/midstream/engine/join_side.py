@@ -1,0 +1,145 @@
+"""One input of a join: what it remembers, and by which key.
+
+A side's state is known by what its tuples are (the identity of the input's subplan) and by the key they are sorted by.
+Two plans that share both share the state: it passes from one to the other as it is.
+
+Keys are named by a member of their class of equal columns, always the first by name, so that ``a.k = b.k`` below and
+``b.k = c.k`` above give the state of (a b) the same key as ``a.k = c.k`` would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.expressions import Column, Expression
+from midstream.algebra.identity import equality_classes, join_block
+from midstream.algebra.plan import Plan
+from midstream.engine.band import Band
+from midstream.engine.batch import Batch, Layout
+from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
+from midstream.engine.evaluate import evaluate
+from midstream.engine.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
+from midstream.engine.kernels import Flags, Ints
+
+if TYPE_CHECKING:
+    from midstream.engine.past import JoinedPast
+
+__all__ = ["JoinSide", "KeyColumn", "equal_columns"]
+
+KeyColumn = tuple[Expression, frozenset[Expression]]
+"""A key, and the columns of the input that are always equal to it (itself among them if it is a column)."""
+
+
+def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
+    """The key by its canonical name in the subplan, and all its names there."""
+    names = {key}
+    if isinstance(key, Column):
+        _, conditions = join_block(subplan)
+        classes, _ = equality_classes(conditions)
+        for members in classes:
+            if key in members:
+                names |= {m for m in members if isinstance(m, Column) and m.type == key.type and m in subplan.columns}
+    return min(names, key=lambda name: name.text), frozenset(names)
+
+
+class JoinSide:
+    """One input of a join: its state, and how its keys are computed."""
+
+    def __init__(self, layout: Layout, keys: Sequence[KeyColumn], band: Band | None, identity: str) -> None:
+        self.layout = layout
+        self.keys = [key for key, _ in keys]
+        self.names = [names for _, names in keys]
+        self.band = band
+        self.identity = identity
+        self.state = JoinState(len(layout.stores))
+        self.past: JoinedPast | None = None
+        """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
+        for key in self.keys:
+            if isinstance(key, Column) and not is_exact(key.type):
+                store, column = layout.places[layout.position(key)]
+                layout.stores[store].keep_codes(column)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What the state is sorted by; equal keys of equal inputs mean equal states."""
+        if self.band is not None:
+            return ("<", self.band.left_key.text)
+        return ("=", *(key.text for key in self.keys))
+
+    @property
+    def state_key(self) -> tuple[str, tuple[str, ...]]:
+        """What the state is known by across plans."""
+        return self.identity, self.key
+
+    def keyed(self, batch: Batch) -> NewTuples:
+        """The tuples whose key is not NULL (others match nothing), sorted by code."""
+        if self.band is None:
+            batch, codes = self._coded(batch)
+            ranges = None
+        else:
+            keys = _value(self.band.left_key, batch)
+            codes, valid = order_codes(keys)
+            batch, codes = _without_nulls(batch, codes, valid)
+            ranges = self.band.ranges(keys.drop_null())
+        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
+
+    def add(self, batch: Batch) -> None:
+        """Remember tuples that meet nobody: they are from before."""
+        self.state.insert(self.keyed(batch))
+        self.state.settle()
+
+    def batch_of(self, tuples: Ints) -> Batch:
+        """Remembered tuples as a batch."""
+        references = np.ascontiguousarray(tuples[:, REFERENCES:].T)
+        return Batch(self.layout, tuples[:, FROM].copy(), tuples[:, TO].copy(), references)
+
+    def completed(self, probing: NewTuples) -> list[JoinState]:
+        """Further states to meet, complete as far as the probing tuples reach."""
+        if self.past is None or len(probing.codes) == 0:
+            return []
+        return self.past.reach(probing.lows, probing.highs)
+
+    def complete(self) -> int:
+        """Bring in all that is still missing from before; how many tuples had to be computed."""
+        if self.past is None:
+            return 0
+        before = self.past.computed
+        states = self.past.reach_all()
+        computed = self.past.computed - before
+        for state in states:
+            self.state.take_in(state)
+        self.past = None
+        return computed
+
+    def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
+        parts, flags = [], None
+        for key in self.keys:
+            codes, valid = self._codes(key, batch)
+            parts.append(codes)
+            if valid is not None:
+                flags = valid if flags is None else flags & valid
+        if not parts:
+            return batch, np.zeros(len(batch), np.int64)
+        return _without_nulls(batch, combine_codes(parts), flags)
+
+    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
+        if isinstance(key, Column):
+            position = self.layout.position(key)
+            if position not in batch.at_hand:
+                store, column = self.layout.places[position]
+                return self.layout.stores[store].gather_codes(column, batch.references[store])
+        return encode(_value(key, batch))
+
+
+def _value(expression: Expression, batch: Batch) -> pa.Array:
+    return evaluate(expression, batch.column, len(batch))
+
+
+def _without_nulls(batch: Batch, codes: Ints, valid: Flags | None) -> tuple[Batch, Ints]:
+    if valid is None or valid.all():
+        return batch, codes
+    return batch.filtered(valid), codes[valid]

@@ -1,0 +1,39 @@
+"""Results of more than one box, brought into one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from midstream.algebra.plan import Field
+from midstream.engine.batch import Batch, Layout, concatenate
+
+__all__ = ["in_one_order", "merged"]
+
+
+def in_one_order(fields: Sequence[Field], batches: Sequence[Batch]) -> Batch:
+    """All tuples in the order of ``valid_from``; values are looked up if the batches refer to different stores."""
+    batches = [batch for batch in batches if len(batch)]
+    if batches and all(batch.layout == batches[0].layout for batch in batches):
+        return concatenate(batches[0].layout, batches).in_order()
+    layout = Layout(tuple(fields))
+    return concatenate(
+        layout, [Batch.of_arrays(layout, batch.valid_from, batch.valid_to, batch.columns()) for batch in batches]
+    ).in_order()
+
+
+def merged(first: Batch, rest: Iterator[Batch]) -> Iterator[Batch]:
+    """One stream of batches in order from a batch and a stream, each in order."""
+    for batch in rest:
+        if len(batch) == 0:
+            continue
+        while len(first) and first.valid_from[0] < batch.valid_from[-1]:
+            ready = int(np.searchsorted(batch.valid_from, first.valid_from[0], "right"))
+            yield batch.sliced(0, ready)
+            batch = batch.sliced(ready, len(batch))
+            passed = int(np.searchsorted(first.valid_from, batch.valid_from[0], "left"))
+            yield first.sliced(0, passed)
+            first = first.sliced(passed, len(first))
+        yield batch
+    yield first

@@ -1,0 +1,189 @@
+"""What a join side held before its plan came into force, found when it is asked for.
+
+A plan that takes over in mid-stream needs states that its predecessor did not have. They need not be computed at once
+(Aly et al. 2014, section 4: just-in-time state completion): such a state starts empty, is fed with new tuples as usual,
+and the old ones are computed when a tuple first asks for their key. Only pairs of *old* tuples can be missing, because
+a pair with a new part is found by the join below in the ordinary way.
+
+    reach(keys)  ──▶  which are fresh?  ──▶  old tuples of the join below with these keys, on one side (the driver)
+                                               └▶ joined with the old tuples of its other side, which are reached
+                                                  in the same way ──▶ remembered; the keys are attempted
+
+Everything works on the set of keys of a whole batch. A key is completed at most once per state and probing attribute
+(section 4.4). The driver is the side of the join below that has the attribute: where it is that join's own key, its
+state serves as it is; otherwise the side's old tuples are sorted by the attribute once. Where no side has the whole
+key, or there is none, all is computed at the first request.
+
+A state is whole when every key of the driver has been attempted or has lost its last old tuple (section 4.3; the
+driver's own state must be whole to know them), or when all old tuples have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from midstream.engine.batch import concatenate
+from midstream.engine.code_set import CodeSet
+from midstream.engine.join import JoinOperator
+from midstream.engine.join_side import JoinSide
+from midstream.engine.join_state import JoinState
+from midstream.engine.kernels import Ints
+from midstream.engine.operator import Operator
+
+__all__ = ["JoinedPast", "KnownPast", "Past"]
+
+_SETTLING = 4
+"""Pushes before keys are counted: the first ones after a transition have enough to do."""
+
+
+class Past(Protocol):
+    """Old tuples of a join input, in states sorted by one key."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left to compute."""
+
+    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
+        """States with all old tuples whose code lies in one of the intervals, and perhaps others."""
+
+    def reach_all(self) -> list[JoinState]:
+        """States with all old tuples."""
+
+
+class KnownPast:
+    """Old tuples that were there when the plan came into force; ``older`` were themselves incomplete then."""
+
+    def __init__(self, state: JoinState, older: Past | None = None) -> None:
+        self.state = state
+        self._older = older
+
+    @property
+    def is_whole(self) -> bool:
+        return self._older is None or self._older.is_whole
+
+    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
+        return [self.state] if self._older is None else [self.state, *self._older.reach(lows, highs)]
+
+    def reach_all(self) -> list[JoinState]:
+        return [self.state] if self._older is None else [self.state, *self._older.reach_all()]
+
+
+class JoinedPast:
+    """Old results of a join below, computed by key: the past of the side that remembers them."""
+
+    def __init__(
+        self,
+        side: JoinSide,
+        join: JoinOperator,
+        above: Sequence[Operator],
+        driver: int,
+        drivers: Past,
+        others: Past,
+        is_keyed: bool,
+        ends: int,
+    ) -> None:
+        self.memo = JoinState(len(side.layout.stores))
+        """What has been computed."""
+        self.computed = 0
+        self._side = side
+        self._join = join
+        self._above = above
+        self._driver = driver
+        self._drivers = drivers
+        self._others = others
+        self._is_keyed = is_keyed
+        self._ends = ends
+        self._attempted = CodeSet()
+        self._countdown: _Countdown | None = None
+        self._is_whole = False
+        self._age = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self._is_whole
+
+    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
+        if not self._is_keyed:
+            return self.reach_all()
+        if not self._is_whole:
+            lows, highs = self._attempted.add_missing(lows, highs)
+            if len(lows):
+                states = self._drivers.reach(lows, highs)
+                self._compute(np.concatenate([state.between(lows, highs) for state in states]))
+                if self._countdown is not None:
+                    self._countdown.attempt(lows, highs)
+        return [self.memo]
+
+    def reach_all(self) -> list[JoinState]:
+        if not self._is_whole:
+            for state in self._drivers.reach_all():
+                tuples = state.everything()
+                self._compute(tuples.tuples[~self._attempted.contains(tuples.codes)])
+            self._is_whole = True
+        return [self.memo]
+
+    def expire(self, frontier: int) -> bool:
+        """Forget what has ended; whether the past is whole now."""
+        self.memo.expire(frontier)
+        if not self._is_whole and frontier >= self._ends:
+            self._is_whole = True
+        self._age += 1
+        if not self._is_whole and self._is_keyed and self._age > _SETTLING and self._drivers.is_whole:
+            if self._countdown is None:
+                self._countdown = _Countdown(self._drivers.reach_all(), self._attempted)
+            self._is_whole = self._countdown.expire(frontier) == 0
+        return self._is_whole
+
+    def _compute(self, tuples: Ints) -> None:
+        """Join driving tuples with their old partners, and remember the results."""
+        batch = self._join.sides[self._driver].batch_of(tuples)
+        # Rows of tuples that have ended are perhaps no longer stored.
+        batch = batch.filtered(batch.valid_to > batch.layout.released)
+        if len(batch) == 0:
+            return
+        results = self._join.past_pairs_with(
+            self._driver, batch, lambda new: self._others.reach(new.lows, new.highs) if len(new.codes) else []
+        )
+        for operator in self._above:
+            results = concatenate(operator.layout, list(operator.push([results])))
+        self.computed += len(results)
+        self.memo.insert(self._side.keyed(results))
+        self.memo.settle()
+
+
+class _Countdown:
+    """The driver's keys that have neither been attempted nor lost their last old tuple."""
+
+    def __init__(self, states: Sequence[JoinState], attempted: CodeSet) -> None:
+        codes, ends = (np.concatenate(part) for part in zip(*(state.codes_and_ends() for state in states), strict=True))
+        order = np.argsort(codes, kind="stable")
+        codes, ends = codes[order], ends[order]
+        starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])) if len(codes) else order
+        self._codes = codes[starts]
+        last_ends = np.maximum.reduceat(ends, starts) if len(codes) else ends
+        self._by_end = np.argsort(last_ends, kind="stable")
+        self._ends = last_ends[self._by_end]
+        self._is_open = ~attempted.contains(self._codes)
+        self._left = int(np.count_nonzero(self._is_open))
+        self._ended = 0
+
+    def attempt(self, lows: Ints, highs: Ints) -> None:
+        starts = np.searchsorted(self._codes, lows, "left")
+        counts = np.searchsorted(self._codes, highs, "right") - starts
+        if counts.any():
+            self._close(np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum()))
+
+    def expire(self, frontier: int) -> int:
+        """How many keys are left."""
+        ended = int(np.searchsorted(self._ends, frontier, "right"))
+        if ended > self._ended:
+            self._close(self._by_end[self._ended : ended])
+            self._ended = ended
+        return self._left
+
+    def _close(self, places: Ints) -> None:
+        self._left -= int(np.count_nonzero(self._is_open[places]))
+        self._is_open[places] = False

@@ -1,0 +1,144 @@
+"""A cell: one query's windows and the box that works on them. The box may be replaced while rows flow.
+
+This is what a runtime owns, the local one here and the operator on Spark: it feeds rows that are already checked and
+timed, and takes results. Rows enter the windows once, whichever boxes read them; when a push is done, rows that no box
+needs are given up, and a migration that has come to its end makes way for the box that remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.windows import BEGINNING
+from midstream.engine.batch import Batch
+from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
+from midstream.engine.ordered import in_one_order, merged
+from midstream.engine.windows import Rows, Windows
+from midstream.errors import BadPlan, BrokenRun
+from midstream.migration.record import MigrationRecord
+from midstream.migration.strategy import Switch, strategy_named
+from midstream.migration.takeover import Way, rebuilt
+
+__all__ = ["Cell"]
+
+
+class Cell:
+    """Windows, and the box in force. Not thread-safe: one push at a time."""
+
+    def __init__(self, plan: Plan, also_read: Plan | None = None, chunk_rows: int = CHUNK_ROWS) -> None:
+        self.windows = Windows([plan] if also_read is None else [plan, also_read])
+        self.chunk_rows = chunk_rows
+        self.watermark = BEGINNING
+        self.results = 0
+        self._migrations: list[tuple[MigrationRecord, Box]] = []
+        self._box: Box = PlanBox(plan, self.windows, chunk_rows)
+        self._to_tell: list[Batch] = []
+        self._pending: Iterator[Batch] = iter(())
+        self._failure: BaseException | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force; during a migration, the one it leads to."""
+        return self._box.plan
+
+    @property
+    def is_migrating(self) -> bool:
+        return self._box.is_migrating
+
+    def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+        """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
+
+        The rows become part of the state at the latest with the next call, fetched or not.
+        """
+        self.settle()
+        self._pending = self._push(rows, watermark)
+        return self._fetch(self._pending)
+
+    def settle(self) -> None:
+        """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
+        if self._failure is not None:
+            raise BrokenRun(
+                "an earlier push failed half-way, and the run's state is not to be trusted",
+                detail=f"{type(self._failure).__name__}: {self._failure}",
+                hint="Start another run and push the rows still inside their windows.",
+            )
+        self._drain(self._pending)
+
+    def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> None:
+        """Replace the plan in force. Raises, and changes nothing, if the strategy cannot."""
+        self.settle()
+        chosen = strategy_named(strategy, options)
+        if not self.windows.reads(plan):
+            raise BadPlan(
+                "the plan reads what the query does not", hint="Take it from plan() or plans() of this query."
+            )
+        if plan == self.plan:
+            return
+        record = MigrationRecord(strategy, options, self.plan, plan, self.watermark)
+        self._box, results = chosen.begin(
+            Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
+        )
+        self._to_tell += results
+        self._migrations.append((record, self._box))
+
+    def rebuild(self, way: Way) -> None:
+        """Throw away everything derived and compute it again from the windows, as after a crash."""
+        self.settle()
+        parts = list(self._box.parts())
+        record = MigrationRecord("rebuild", {}, self.plan, self.plan, self.watermark)
+        self._box = rebuilt(self._box, way, self.windows.alive(), record)
+        renewed = dict(zip(map(id, parts), self._box.parts(), strict=True))
+        self._migrations = [(record, renewed.get(id(box), box)) for record, box in self._migrations]
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the start."""
+        return {
+            "operators": self._box.metrics(),
+            "results": self.results,
+            "window_rows": self.windows.rows,
+            "state_rows": self._box.state_rows + self.windows.rows,
+            "state_bytes": self._box.state_bytes + self.windows.bytes,
+            "held_back": self._box.held,
+            "migrations": [record.as_dict() for record, _ in self._migrations],
+        }
+
+    def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+        results = self._box.push(self.windows.arrive(rows), watermark)
+        if self._to_tell:
+            results = merged(in_one_order(self.plan.schema, self._to_tell), results)
+            self._to_tell = []
+        yield from results
+        self.watermark = watermark
+        self._box = self._box.settled()
+        self._note_ends()
+        self.windows.release(self._box.horizons())
+
+    def _note_ends(self) -> None:
+        """Write down the end of migrations that are over: done, or replaced by a later one."""
+        running = {id(part) for part in self._box.parts()}
+        for record, box in self._migrations:
+            if not record.is_over and (id(box) not in running or not box.is_migrating):
+                record.end(self.watermark)
+
+    def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
+        try:
+            for batch in pending:
+                self.results += len(batch)
+                yield batch
+        except GeneratorExit:
+            # Whoever fetched the results lost interest: the rows must become part of the state all the same.
+            self._drain(pending)
+            raise
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def _drain(self, pending: Iterator[Batch]) -> None:
+        try:
+            for batch in pending:
+                self.results += len(batch)
+        except BaseException as failure:
+            self._failure = failure
+            raise

@@ -1,0 +1,290 @@
+"""GenMig: the old plan answers for all instants before a split time, the new plan for all from it on.
+
+Krämer et al. 2006, section 4. The split time T lies past every instant in the old box, so that nothing the old box
+holds concerns the new one: both are black boxes, and any plans will do. Rows that are valid on both sides of T are
+split (algorithm 2), the results that were split are put together again (algorithm 3). When all inputs have passed T,
+the old box is told that its input has ended, and goes.
+
+    rows ──▶ split at T ─┬─ [from, T) ──▶ old box ──▶ [from, T) ─┐
+                         └─ [T, to)   ──▶ new box ──▶ [T, to)   ─┴─▶ coalesce ──▶ results
+
+T is the latest start seen plus the longest window, or, ``shortened``, the latest end of the rows seen (optimisation 2).
+Time is discrete and T may be the start or end of a row (the paper's ε is there to prevent that), so that ties are
+decided by which tuples they are: pieces are put together if they were made of the same rows, or, where operators make
+rows of their own, if they are equal; then it makes no difference at any instant. A result and its other piece come out
+in the same push, because a row enters both boxes at once: nothing is held back. Where they do not (aggregates tell when
+they are certain), the pieces are told as they are.
+
+Variants:
+
+- ``coalesce``: as above.
+- ``reference-point`` (optimisation 1): the old box gets rows that begin before T with their whole validity, and answers
+  for all results that begin before T; of the new box's, those that begin at T are left out, or rather one tick before:
+  rows are cut at T − 1 for the new box, so that a result that truly begins at T is not taken for one that was cut. Only
+  the results of joins begin with the latest of their rows, so that plans with other stateful operators are refused.
+- ``positive-negative`` (section 4.6): results are signed elements. Those before T are the old box's, those from T on
+  the new one's, which gets all rows uncut.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+import numpy as np
+
+from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.engine.batch import Batch, concatenate
+from midstream.engine.box import Box, PlanBox, Rebuild
+from midstream.engine.kernels import Ints
+from midstream.engine.operator import Operator
+from midstream.engine.ordered import in_one_order
+from midstream.engine.windows import Arrived
+from midstream.errors import BadMigration, did_you_mean, quoted
+from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
+from midstream.migration.record import MigrationRecord
+from midstream.migration.strategy import Begun, Switch, other_stateful_operators, refuse_endless_windows
+
+__all__ = ["GenMig"]
+
+
+@dataclass(frozen=True)
+class GenMig:
+    """Split time in two: the old plan answers for what is before, the new one for what is after."""
+
+    name: ClassVar[str] = "gen-mig"
+
+    variant: str = "coalesce"
+    """"coalesce", "reference-point" or "positive-negative"."""
+    shortened: bool = False
+    """Split at the latest end of the rows seen, instead of the latest that could be."""
+
+    def begin(self, switch: Switch) -> Begun:
+        if self.variant not in _VARIANTS:
+            raise BadMigration(
+                f"gen-mig has no variant {self.variant!r}",
+                detail=f"There are {quoted(_VARIANTS)}.",
+                hint=did_you_mean(str(self.variant), _VARIANTS),
+            )
+        others = other_stateful_operators(switch.plan)
+        if others and self.variant == "reference-point":
+            raise BadMigration(
+                f"gen-mig with reference points cannot change a plan with {' and '.join(others)}",
+                detail="Only the results of joins begin when the latest of their rows begins.",
+                hint='Use variant="coalesce".',
+            )
+        refuse_endless_windows(self.name, switch)
+        windows = switch.windows
+        split_at = windows.latest_end if self.shortened else windows.latest_start + windows.longest
+        split_at = max(split_at, windows.latest_end, switch.watermark)
+        return _VARIANTS[self.variant](switch, switch.empty_box(), split_at), []
+
+
+class GenMigBox(Box):
+    """A GenMig migration in progress: what is common to its variants."""
+
+    def __init__(self, switch: Switch, new: PlanBox, split_at: int) -> None:
+        self.plan = switch.plan
+        self._old = switch.old
+        self._new = new
+        self._record: MigrationRecord = switch.record
+        self._split_at = split_at
+        self._is_over = False
+
+    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+        self._is_over = watermark >= self._split_at
+        new = self._new.push(self._for_new(arrived), watermark)
+        old: Iterator[Batch] = self._old.push(self._for_old(arrived), watermark)
+        if self._is_over:
+            old = self._with_the_end(old)
+        for batch in self._combined(self._counted(old, "old_results"), self._counted(new, "new_results")):
+            if len(batch):
+                yield batch
+        if not self._is_over:
+            self._old = self._old.settled()
+
+    def _with_the_end(self, results: Iterator[Batch]) -> Iterator[Batch]:
+        last = list(results)
+        self._old = self._old.settled()
+        last += self._old.push({}, NEVER)
+        yield in_one_order(self.plan.schema, last)
+
+    def _counted(self, results: Iterator[Batch], counter: str) -> Iterator[Batch]:
+        for batch in results:
+            setattr(self._record, counter, getattr(self._record, counter) + len(batch))
+            yield batch
+
+    def _for_old(self, arrived: Arrived) -> Arrived:
+        """Rows that begin before the split, cut there."""
+        return {window: _cut(batch, BEGINNING, self._split_at) for window, batch in arrived.items()}
+
+    def _for_new(self, arrived: Arrived) -> Arrived:
+        raise NotImplementedError
+
+    def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
+        """The results of both boxes in order: what the old box gives begins before the split."""
+        raise NotImplementedError
+
+    def settled(self) -> Box:
+        return self._new if self._is_over else self
+
+    def parts(self) -> Iterator[Box]:
+        yield self
+        yield from self._old.parts()
+        yield from self._new.parts()
+
+    def boxes(self) -> Iterator[PlanBox]:
+        yield from self._old.boxes()
+        yield from self._new.boxes()
+
+    def horizons(self) -> dict[str, int]:
+        old, new = self._old.horizons(), self._new.horizons()
+        return {window: min(old[window], new[window]) for window in new}
+
+    def donor(self) -> PlanBox | None:
+        """Neither box knows the rows as they are."""
+        return None
+
+    @property
+    def root(self) -> Operator:
+        return self._old.root
+
+    @property
+    def held(self) -> int:
+        return self._old.held
+
+    def take_held(self) -> list[Batch]:
+        return self._old.take_held()
+
+    def flush(self) -> list[Batch]:
+        return self._old.flush()
+
+    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
+        self._old.leave_out_new(oldest_new)
+        self._new.leave_out_new(oldest_new)
+
+    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+        box = copy.copy(self)
+        box._old = self._old.rebuilt(rebuild, self._for_old(rows))
+        box._new = self._new.rebuilt(rebuild, self._for_new(rows))
+        return box
+
+
+class _CoalesceBox(GenMigBox):
+    def _for_new(self, arrived: Arrived) -> Arrived:
+        return {window: _cut(batch, self._split_at, NEVER) for window, batch in arrived.items()}
+
+    def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
+        pieces, later = self._beginning_at_split(new)
+        for batch in old:
+            yield self._extended(batch, pieces)
+        yield pieces.rest()
+        yield from later
+
+    def _beginning_at_split(self, new: Iterator[Batch]) -> tuple[_Pieces, Iterator[Batch]]:
+        """The results that begin at the split, which come first, and the others."""
+        at_split: list[Batch] = []
+        for batch in new:
+            count = int(np.searchsorted(batch.valid_from, self._split_at, "right"))
+            if count:
+                at_split.append(batch.sliced(0, count))
+            if count < len(batch):
+                return _Pieces(at_split, self._new.root), chain([batch.sliced(count, len(batch))], new)
+        return _Pieces(at_split, self._new.root), iter(())
+
+    def _extended(self, batch: Batch, pieces: _Pieces) -> Batch:
+        """The old box's results; those that were cut at the split with the end that the new box knows."""
+        cut = np.flatnonzero(batch.valid_to == self._split_at)
+        if len(cut) == 0 or len(pieces.batch) == 0:
+            return batch
+        places, ends = pieces.matched(batch.taken(cut))
+        valid_to = batch.valid_to.copy()
+        valid_to[cut[places]] = ends
+        return Batch(batch.layout, batch.valid_from, valid_to, batch.references, batch.at_hand)
+
+
+class _Pieces:
+    """Results of the new box that begin at the split, to be matched with the old box's that end there."""
+
+    def __init__(self, batches: list[Batch], root: Operator) -> None:
+        self.batch = concatenate(root.layout, batches)
+        self._is_free = np.ones(len(self.batch), np.bool_)
+
+    def matched(self, old: Batch) -> tuple[Ints, Ints]:
+        """Places of old results and the ends of the pieces that go on with them."""
+        free = np.flatnonzero(self._is_free)
+        old_keys, new_keys = tuple_keys([old, self.batch.taken(free)])
+        places, found = pairs(old_keys, new_keys)
+        self._is_free[free[found]] = False
+        return places, self.batch.valid_to[free[found]]
+
+    def rest(self) -> Batch:
+        return self.batch.filtered(self._is_free)
+
+
+class _ReferencePointBox(GenMigBox):
+    def _for_old(self, arrived: Arrived) -> Arrived:
+        return {window: batch.filtered(batch.valid_from < self._split_at) for window, batch in arrived.items()}
+
+    def _for_new(self, arrived: Arrived) -> Arrived:
+        reaching = {window: batch.filtered(batch.valid_to > self._split_at) for window, batch in arrived.items()}
+        return {window: _cut(batch, self._split_at - 1, NEVER) for window, batch in reaching.items()}
+
+    def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
+        yield from old
+        for batch in new:
+            start = int(np.searchsorted(batch.valid_from, self._split_at))
+            yield batch.sliced(start, len(batch))
+
+
+class _PositiveNegativeBox(GenMigBox):
+    def _for_new(self, arrived: Arrived) -> Arrived:
+        return arrived
+
+    def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
+        """Signed elements before the split from the old box, from it on from the new one, put together as intervals.
+
+        A + whose − is not certain yet ends at the split, and the − will begin there.
+        """
+        sides = [in_one_order(self.plan.schema, list(results)) for results in (old, new)]
+        signed = [to_signed(batch) for batch in sides]
+        elements = [
+            signed[0].taken(signed[0].times < self._split_at),
+            signed[1].taken(signed[1].times >= self._split_at),
+        ]
+        keys = [key[side.tuples] for key, side in zip(tuple_keys(sides), elements, strict=True)]
+        shift = len(sides[0])
+        together = Signed(
+            np.concatenate([elements[0].tuples, elements[1].tuples + shift]),
+            np.concatenate([elements[0].times, elements[1].times]),
+            np.concatenate([elements[0].is_positive, elements[1].is_positive]),
+        )
+        tuples, begins, ends, left = from_signed(together, np.concatenate(keys))
+        tuples = np.concatenate([tuples, left.tuples])
+        begins = np.concatenate([begins, np.where(left.is_positive, left.times, self._split_at)])
+        ends = np.concatenate([ends, np.where(left.is_positive, self._split_at, left.times)])
+        some = begins < ends
+        tuples, begins, ends = tuples[some], begins[some], ends[some]
+        chosen = []
+        for batch, start in zip(sides, (0, shift), strict=True):
+            own = (tuples >= start) & (tuples < start + len(batch))
+            taken = batch.taken(tuples[own] - start)
+            chosen.append(Batch(taken.layout, begins[own], ends[own], taken.references, taken.at_hand))
+        yield in_one_order(self.plan.schema, chosen)
+
+
+def _cut(batch: Batch, first: int, last: int) -> Batch:
+    """The rows that are valid in [first, last), there."""
+    batch = batch.filtered((batch.valid_from < last) & (batch.valid_to > first))
+    valid_from, valid_to = np.maximum(batch.valid_from, first), np.minimum(batch.valid_to, last)
+    return Batch(batch.layout, valid_from, valid_to, batch.references, batch.at_hand)
+
+
+_VARIANTS: dict[str, type[GenMigBox]] = {
+    "coalesce": _CoalesceBox,
+    "reference-point": _ReferencePointBox,
+    "positive-negative": _PositiveNegativeBox,
+}

@@ -1,0 +1,29 @@
+"""Moving state: match the states of both plans, share those that match, compute the others at once.
+
+Zhu et al. 2004, section 4.1 and algorithm 1. States match if they hold the same tuples (by the identity of the subplan)
+in the same order (by key). Matched ones pass to the new plan by reference; the others are computed bottom-up, joins
+from the states below them, anything else by replaying its input. Between two pushes there are no accumulated tuples to
+be cleaned first (section 4.1.3). The change takes effect at once, and the query is silent for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from midstream.migration.strategy import Begun, Switch
+from midstream.migration.takeover import Way, take_over
+
+__all__ = ["MovingState"]
+
+
+@dataclass(frozen=True)
+class MovingState:
+    """Share the states that match, compute the rest at once."""
+
+    name: ClassVar[str] = "moving-state"
+
+    def begin(self, switch: Switch) -> Begun:
+        begun = take_over(switch, Way.MOVING_STATE)
+        switch.record.end(switch.watermark)
+        return begun

@@ -1,0 +1,151 @@
+"""Parallel track: old and new plan side by side until the old one holds nothing old.
+
+Zhu et al. 2004, section 4.2 and algorithm 3. At the start of the migration all rows in the windows are *old*; what
+comes later is *new* and goes to both boxes. The old box gives every result with an old part; results of new parts only
+are left out there, at its root and nowhere below (section 4.2.2), because the new box gives them. Marks cost nothing
+here: rows are numbered as they come, so that "new" is a row number. The new box's results are held back until the old
+box goes.
+
+The old box goes when it holds no old tuple. A tuple with an old part ends no later than that part, and states are
+purged by the watermark: that is when the last old row ends, a window's length W after the start, however high the plan
+is. In the paper a state is purged by the tuples of the other input; combined ones lag by up to W, so that it takes 2 W
+where a join sits on a join (equation 4). ``as_published=True`` waits as long.
+
+Distinct, aggregates and differences give results that are neither old nor new (Krämer et al. 2006, section 3.2), so
+that plans with them are refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from midstream.algebra.plan import Join, Plan
+from midstream.engine.batch import Batch
+from midstream.engine.box import Box, PlanBox, Rebuild
+from midstream.engine.operator import Operator
+from midstream.engine.ordered import in_one_order
+from midstream.engine.windows import Arrived
+from midstream.errors import BadMigration
+from midstream.migration.record import MigrationRecord
+from midstream.migration.strategy import Begun, Switch, other_stateful_operators, refuse_endless_windows
+
+__all__ = ["ParallelTrack"]
+
+
+@dataclass(frozen=True)
+class ParallelTrack:
+    """Both plans run until the old one holds no old tuple; the new one's results are held back until then."""
+
+    name: ClassVar[str] = "parallel-track"
+
+    as_published: bool = False
+    """Wait for as long as the paper's way to purge states takes: 2 W where a join sits on a join."""
+    _force: bool = False
+    """Run plans that it gets wrong: to show that it does."""
+
+    def begin(self, switch: Switch) -> Begun:
+        others = other_stateful_operators(switch.plan)
+        if others and not self._force:
+            raise BadMigration(
+                f"parallel-track cannot change a plan with {' and '.join(others)}",
+                detail="Their results are neither old nor new: some would be given twice.",
+                hint="Use gen-mig, which can change any plan in the same gradual way, or jisc or moving-state.",
+            )
+        refuse_endless_windows(self.name, switch)
+        windows = switch.windows
+        ends_at = max(windows.latest_end, switch.watermark)
+        if self.as_published and _join_on_join(switch.old.plan):
+            ends_at += windows.longest
+        oldest_new = windows.ends()
+        switch.old.leave_out_new(oldest_new)
+        return ParallelTrackBox(switch, switch.empty_box(), oldest_new, ends_at), []
+
+
+class ParallelTrackBox(Box):
+    """A parallel-track migration in progress."""
+
+    def __init__(self, switch: Switch, new: PlanBox, oldest_new: Mapping[str, int], ends_at: int) -> None:
+        self.plan = switch.plan
+        self._old = switch.old
+        self._new = new
+        self._record: MigrationRecord = switch.record
+        self._oldest_new = dict(oldest_new)
+        self._began_at = switch.watermark
+        self._ends_at = ends_at
+        self._held: list[Batch] = []
+        self._is_over = False
+
+    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+        new_results = list(self._new.push(arrived, watermark))
+        self._record.new_results += sum(len(batch) for batch in new_results)
+        self._held += new_results
+        self._record.rows_held_back = max(self._record.rows_held_back, self.held)
+        self._is_over = watermark >= self._ends_at
+        old_results = self._counted(self._old.push(arrived, watermark))
+        if self._is_over:
+            yield in_one_order(self.plan.schema, [*self._held, *old_results])
+            self._held = []
+        else:
+            yield from old_results
+            self._old = self._old.settled()
+
+    def _counted(self, results: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in results:
+            self._record.old_results += len(batch)
+            yield batch
+
+    def settled(self) -> Box:
+        return self._new if self._is_over else self
+
+    def parts(self) -> Iterator[Box]:
+        yield self
+        yield from self._old.parts()
+        yield from self._new.parts()
+
+    def boxes(self) -> Iterator[PlanBox]:
+        yield from self._old.boxes()
+        yield from self._new.boxes()
+
+    def horizons(self) -> dict[str, int]:
+        """Results held back may consist of rows as old as the migration."""
+        old, new = self._old.horizons(), self._new.horizons()
+        return {window: min(old[window], new[window], self._began_at) for window in new}
+
+    def donor(self) -> PlanBox | None:
+        """The old box knows all rows, the new one only new ones."""
+        return self._old.donor()
+
+    @property
+    def root(self) -> Operator:
+        return self._old.root
+
+    @property
+    def held(self) -> int:
+        return sum(len(batch) for batch in self._held) + self._old.held
+
+    def take_held(self) -> list[Batch]:
+        return [*self._old.take_held(), *self._held]
+
+    def flush(self) -> list[Batch]:
+        return [*self._old.flush(), *self._held]
+
+    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
+        """The old box leaves out even more already."""
+        self._new.leave_out_new(oldest_new)
+
+    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+        box = copy.copy(self)
+        box._old = self._old.rebuilt(rebuild, rows)
+        since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}
+        box._new, box._held = self._new.replayed(since, self._began_at)
+        return box
+
+
+def _join_on_join(plan: Plan) -> bool:
+    return any(
+        isinstance(node, Join) and any(isinstance(below, Join) for child in node.inputs for below in child.walk())
+        for node in plan.walk()
+    )

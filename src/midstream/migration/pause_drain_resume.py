@@ -1,0 +1,33 @@
+"""Pause, drain, resume: the baseline for plans without state (Zhu et al. 2004, section 1).
+
+Between two pushes nothing is under way, so that the old plan is drained; the new one takes the next rows. What the old
+plan's operators remember would be lost, so that a stateful plan is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from midstream.errors import BadMigration
+from midstream.migration.strategy import Begun, Switch
+
+__all__ = ["PauseDrainResume"]
+
+
+@dataclass(frozen=True)
+class PauseDrainResume:
+    """Change between two pushes; stateless plans only."""
+
+    name: ClassVar[str] = "pause-drain-resume"
+
+    def begin(self, switch: Switch) -> Begun:
+        stateful = [node.label for node in switch.plan.walk() if node.is_stateful]
+        if stateful:
+            raise BadMigration(
+                "pause-drain-resume cannot change a plan with state",
+                detail=f'What "{stateful[0]}" remembers of the rows in their windows would be lost.',
+                hint="Use jisc or moving-state.",
+            )
+        switch.record.end(switch.watermark)
+        return switch.empty_box(), []

@@ -1,0 +1,97 @@
+"""Positive-negative streams: a tuple is announced by + when it becomes valid and by − when it ends to be.
+
+Krämer et al. 2006, section 2.3. (e, [s, t)) is (e, s, +) and (e, t, −); a validity that never ends has no −. Converters
+in both directions; the way back needs to know which + and − belong together: the tuples' keys (see ``tuple_keys``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.algebra.windows import NEVER
+from midstream.engine.batch import Batch
+from midstream.engine.codes import combine_codes
+from midstream.engine.kernels import Flags, Ints
+from midstream.engine.key_table import KeyTable
+
+__all__ = ["Signed", "from_signed", "pairs", "to_signed", "tuple_keys"]
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Elements of a positive-negative stream: for each the tuple (a place in a batch), its time and its sign."""
+
+    tuples: Ints
+    times: Ints
+    is_positive: Flags
+
+    def taken(self, keep: Flags) -> Signed:
+        """The elements for which the flag is set."""
+        return Signed(self.tuples[keep], self.times[keep], self.is_positive[keep])
+
+
+def to_signed(batch: Batch) -> Signed:
+    """The tuples of a batch as signed elements, in order of time; at the same time − comes before +."""
+    places = np.arange(len(batch))
+    ends = batch.valid_to < NEVER
+    tuples = np.concatenate([places, places[ends]])
+    times = np.concatenate([batch.valid_from, batch.valid_to[ends]])
+    is_positive = np.arange(len(tuples)) < len(batch)
+    order = np.lexsort([is_positive, times])
+    return Signed(tuples[order], times[order], is_positive[order])
+
+
+def from_signed(signed: Signed, keys: Ints) -> tuple[Ints, Ints, Ints, Signed]:
+    """Pairs of + and − of tuples with equal keys: the tuple of the +, its begin, its end; and what is left over.
+
+    ``keys`` are those of the elements. Of several equal tuples, the one that began first ends first.
+    """
+    plus, minus = np.flatnonzero(signed.is_positive), np.flatnonzero(~signed.is_positive)
+    at, to = pairs(keys[plus], keys[minus])
+    begun, ended = plus[at], minus[to]
+    left = np.ones(len(keys), np.bool_)
+    left[begun] = left[ended] = False
+    return signed.tuples[begun], signed.times[begun], signed.times[ended], signed.taken(left)
+
+
+def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Places of equal keys on both sides, each used once: the first of a key left with its first right."""
+    left_order, right_order = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+    left_keys, right_keys = left[left_order], right[right_order]
+    # How many of its key came before each.
+    left_rank = np.arange(len(left)) - np.searchsorted(left_keys, left_keys)
+    right_first = np.searchsorted(right_keys, left_keys)
+    partner = right_first + left_rank
+    found = (partner < len(right)) & (partner < np.searchsorted(right_keys, left_keys, "right"))
+    return left_order[found], right_order[partner[found]]
+
+
+def tuple_keys(batches: Sequence[Batch]) -> list[Ints]:
+    """Keys for the tuples of several batches: equal if, and only if, the tuples are.
+
+    Tuples are the same if they were made of the same rows. Where that is not known, because operators have made rows of
+    their own, they are the same if their values are.
+    """
+    if all(batch.layout.has_origin for batch in batches):
+        return _origin_keys([batch.origins() for batch in batches])
+    table = KeyTable([field.type for field in batches[0].layout.fields])
+    return [table.hold(batch.columns(), len(batch)) for batch in batches]
+
+
+def _origin_keys(origins: Sequence[Ints]) -> list[Ints]:
+    """Hashes of the row numbers, if they are all different for different rows; otherwise ranks."""
+    together = np.concatenate(origins, axis=1)
+    hashes = combine_codes(list(np.ascontiguousarray(together)))
+    order = np.argsort(hashes, kind="stable")
+    same_hash = hashes[order][1:] == hashes[order][:-1]
+    differ = (together[:, order][:, 1:] != together[:, order][:, :-1]).any(axis=0)
+    if (same_hash & differ).any():
+        order = np.lexsort(together)
+        ordered = together[:, order]
+        starts = np.concatenate([[True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)])
+        hashes = np.empty(len(order), np.int64)
+        hashes[order] = np.cumsum(starts)
+    return np.split(hashes, np.cumsum([part.shape[1] for part in origins])[:-1])

@@ -1,0 +1,71 @@
+"""What a migration did: the record that ``metrics()`` shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.windows import BEGINNING, NEVER
+
+__all__ = ["MigrationRecord"]
+
+
+@dataclass
+class MigrationRecord:
+    """One migration, from its beginning to its end. Event times are watermarks in ticks."""
+
+    strategy: str
+    options: Mapping[str, Any]
+    old_plan: Plan
+    new_plan: Plan
+    began_at: int
+    began: float = field(default_factory=time.time)
+    ended_at: int | None = None
+    ended: float | None = None
+    states_shared: int = 0
+    """States that passed to the new plan as they were."""
+    states_incomplete: int = 0
+    """States that the new plan lacked, to be completed on demand."""
+    rows_recomputed: int = 0
+    """Tuples computed to complete the new plan's states."""
+    rows_held_back: int = 0
+    """Results of the new box that had to wait."""
+    old_results: int = 0
+    """Results that came from the old box (or both) during the migration."""
+    new_results: int = 0
+    """Results that came from the new box during the migration."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended is not None
+
+    def end(self, watermark: int) -> None:
+        """Note the end, if it has not been noted."""
+        if self.ended is None:
+            self.ended_at, self.ended = watermark, time.time()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``metrics()``: plans as text, event times None where they are the beginning or the end of time."""
+        return {
+            "strategy": self.strategy,
+            "options": dict(self.options),
+            "old_plan": self.old_plan.explain(),
+            "new_plan": self.new_plan.explain(),
+            "began_at": _instant(self.began_at),
+            "ended_at": _instant(self.ended_at),
+            "is_over": self.is_over,
+            "seconds": None if self.ended is None else self.ended - self.began,
+            "states_shared": self.states_shared,
+            "states_incomplete": self.states_incomplete,
+            "rows_recomputed": self.rows_recomputed,
+            "rows_held_back": self.rows_held_back,
+            "old_results": self.old_results,
+            "new_results": self.new_results,
+        }
+
+
+def _instant(ticks: int | None) -> int | None:
+    return None if ticks in (None, BEGINNING, NEVER) else ticks

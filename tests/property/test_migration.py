@@ -1,0 +1,135 @@
+"""Any query, any input, any batching, migrated at any moment from any plan to any other by any strategy, overlapped, and
+with all derived state thrown away in between: the result is what DuckDB says."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from midstream import ContinuousQuery
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Union
+from midstream.algebra.windows import NEVER
+from midstream.errors import BadMigration
+from midstream.testing import JOIN_OPERATORS, assert_same_bag, assert_snapshot_equivalent, scenarios
+
+EXAMPLES = settings().max_examples
+
+STRATEGIES = [
+    ("moving-state", {}),
+    ("jisc", {}),
+    ("parallel-track", {}),
+    ("parallel-track", {"as_published": True}),
+    ("gen-mig", {}),
+    ("gen-mig", {"shortened": True}),
+    ("gen-mig", {"variant": "reference-point"}),
+    ("gen-mig", {"variant": "reference-point", "shortened": True}),
+    ("gen-mig", {"variant": "positive-negative"}),
+    ("pause-drain-resume", {}),
+]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Before the push with this number: change to a plan by a strategy, or rebuild all derived state."""
+
+    moment: int
+    plan: int
+    strategy: str
+    options: tuple[tuple[str, object], ...] = ()
+
+
+def changes(moments: int, crashes: bool):
+    ways = [(name, tuple(options.items())) for name, options in STRATEGIES]
+    migrations = st.builds(
+        lambda moment, plan, way: Change(moment, plan, *way),
+        st.integers(0, moments),
+        st.integers(0, 11),
+        st.sampled_from(ways),
+    )
+    rebuilds = st.builds(
+        lambda moment, way: Change(moment, -1, way), st.integers(0, moments), st.sampled_from(["moving-state", "jisc"])
+    )
+    every = st.one_of(migrations, migrations, rebuilds) if crashes else migrations
+    return st.lists(every, min_size=1, max_size=6 if crashes else 4).map(lambda c: sorted(c, key=lambda x: x.moment))
+
+
+@st.composite
+def migrated_scenarios(draw, crashes=False, **choices):
+    scenario = draw(scenarios(**choices))
+    return scenario, draw(changes(len(scenario.pushes), crashes))
+
+
+def may_refuse(change: Change, plan) -> bool:
+    """Whether a strategy has a reason to refuse the plan."""
+    others = any(isinstance(node, Distinct | Aggregate | Difference) for node in plan.walk())
+    endless = any(window.longest >= NEVER for window in plan.windows())
+    if change.strategy == "pause-drain-resume":
+        return any(node.is_stateful for node in plan.walk())
+    if change.strategy == "parallel-track":
+        return others or endless
+    if change.strategy == "gen-mig":
+        return endless or (others and ("variant", "reference-point") in change.options)
+    # Aggregates or differences united with other rows, computed anew.
+    return any(isinstance(node, Union) for node in plan.walk()) and others
+
+
+def run_migrated(scenario, changes, chunk_rows=1 << 20) -> pa.Table:
+    query = ContinuousQuery(scenario.query_text, scenario.streams)
+    plans = list(islice(query.plans(), 12))
+    run = query.run_locally(chunk_rows=chunk_rows)
+    results = []
+    pending = list(changes)
+    for number in range(len(scenario.pushes) + 1):
+        while pending and pending[0].moment <= number:
+            change = pending.pop(0)
+            if change.plan < 0:
+                run.rebuild(change.strategy)
+                continue
+            plan = plans[change.plan % len(plans)]
+            before = run.plan
+            try:
+                run.migrate(plan, change.strategy, **dict(change.options))
+            except BadMigration:
+                assert run.plan == before
+                assert may_refuse(change, plan)
+            else:
+                assert run.plan == plan
+        if number < len(scenario.pushes):
+            push = scenario.pushes[number]
+            results.append(run.push(push.rows, watermark=push.watermark))
+    results.append(run.finish())
+    assert not run.migrating
+    assert all(record["is_over"] for record in run.metrics()["migrations"])
+    for result in results:
+        begins = result.column("valid_from").cast(pa.int64()).to_pylist()
+        assert begins == sorted(begins)
+    return pa.concat_tables(results)
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(migrated_scenarios())
+def test_any_migration_equals_the_oracle(case):
+    scenario, changes = case
+    assert_snapshot_equivalent(run_migrated(scenario, changes), scenario.expected())
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(migrated_scenarios(operators=JOIN_OPERATORS))
+def test_joins_give_each_row_once_through_any_migration(case):
+    scenario, changes = case
+    assert_same_bag(run_migrated(scenario, changes), scenario.expected_intervals())
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(migrated_scenarios(crashes=True), st.sampled_from([1, 3, 1 << 20]))
+def test_derived_state_can_be_thrown_away_at_any_moment(case, chunk_rows):
+    scenario, changes = case
+    assert_snapshot_equivalent(run_migrated(scenario, changes, chunk_rows), scenario.expected())
+
+
+@given(migrated_scenarios(crashes=True, operators=JOIN_OPERATORS), st.sampled_from([1, 3, 1 << 20]))
+def test_joins_give_each_row_once_though_derived_state_is_thrown_away(case, chunk_rows):
+    scenario, changes = case
+    assert_same_bag(run_migrated(scenario, changes, chunk_rows), scenario.expected_intervals())
