@@ -59,8 +59,8 @@ class Box(ABC):
     def donor(self) -> PlanBox | None:
         """A plan all of whose states are what the rows so far make them, or None: a successor may take them over."""
 
-    def take_held(self) -> list[Batch]:
-        """Results that were held back, to be told now because the box is given up."""
+    def stop_holding(self) -> list[Batch]:
+        """Results that were held back, to be told now; from now on none is held back."""
         return []
 
     @abstractmethod

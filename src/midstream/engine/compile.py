@@ -52,11 +52,16 @@ class Compiler:
         return self._picked(plan, self._root(plan, frozenset(plan.schema)), keeps_all=True)
 
     def _root(self, plan: Plan, needed: Needed) -> Operator:
-        """The row-by-row operators at the root of a plan keep all references, see ``PickOperator``."""
+        """The operators at the root of a plan that change no rows keep all references, see ``PickOperator``."""
         if isinstance(plan, Select):
             return self._select(plan, self._root(plan.input, needed | _fields(plan.predicate)))
         if isinstance(plan, Project):
             return self._project(plan, needed, is_root=True)
+        if isinstance(plan, Union):
+            left, right = (
+                self._picked(side, self._root(side, frozenset(side.schema)), keeps_all=True) for side in plan.inputs
+            )
+            return UnionOperator(plan.label, left, right, plan.schema)
         return self._compile(plan, needed)
 
     def _compile(self, plan: Plan, needed: Needed) -> Operator:

@@ -8,8 +8,13 @@ import numpy as np
 
 from midstream.algebra.plan import Field
 from midstream.engine.batch import Batch, Layout, concatenate
+from midstream.engine.row_store import RowStore
 
 __all__ = ["in_one_order", "merged"]
+
+
+_ORIGINS = RowStore(())
+"""Stands for the windows in batches whose references are only kept to trace tuples back."""
 
 
 def in_one_order(fields: Sequence[Field], batches: Sequence[Batch]) -> Batch:
@@ -18,9 +23,15 @@ def in_one_order(fields: Sequence[Field], batches: Sequence[Batch]) -> Batch:
     if batches and all(batch.layout == batches[0].layout for batch in batches):
         return concatenate(batches[0].layout, batches).in_order()
     layout = Layout(tuple(fields))
-    return concatenate(
-        layout, [Batch.of_arrays(layout, batch.valid_from, batch.valid_to, batch.columns()) for batch in batches]
-    ).in_order()
+    origins = [np.empty((0, len(batch)), np.int64) for batch in batches]
+    if batches and all(batch.layout.has_origin for batch in batches):
+        origins = [batch.origins() for batch in batches]
+        layout = Layout(tuple(fields), (_ORIGINS,) * len(origins[0]), has_origin=True)
+    valued = [
+        Batch(layout, batch.valid_from, batch.valid_to, references, dict(enumerate(batch.columns())))
+        for batch, references in zip(batches, origins, strict=True)
+    ]
+    return concatenate(layout, valued).in_order()
 
 
 def merged(first: Batch, rest: Iterator[Batch]) -> Iterator[Batch]:

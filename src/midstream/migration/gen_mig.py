@@ -78,9 +78,14 @@ class GenMig:
             )
         refuse_endless_windows(self.name, switch)
         windows = switch.windows
+        if switch.is_trivial:
+            switch.record.end(switch.watermark)
+            return switch.empty_box(), []
         split_at = windows.latest_end if self.shortened else windows.latest_start + windows.longest
-        split_at = max(split_at, windows.latest_end, switch.watermark)
-        return _VARIANTS[self.variant](switch, switch.empty_box(), split_at), []
+        split_at = min(max(split_at, windows.latest_end, switch.watermark), NEVER)
+        # The pieces of a result must come from both boxes at once.
+        held = switch.old.stop_holding()
+        return _VARIANTS[self.variant](switch, switch.empty_box(), split_at), held
 
 
 class GenMigBox(Box):
@@ -156,8 +161,8 @@ class GenMigBox(Box):
     def held(self) -> int:
         return self._old.held
 
-    def take_held(self) -> list[Batch]:
-        return self._old.take_held()
+    def stop_holding(self) -> list[Batch]:
+        return self._old.stop_holding()
 
     def flush(self) -> list[Batch]:
         return self._old.flush()
@@ -241,6 +246,12 @@ class _ReferencePointBox(GenMigBox):
 
 
 class _PositiveNegativeBox(GenMigBox):
+    def settled(self) -> Box:
+        """What the new box tells later may have begun before the split: that part is the old box's."""
+        if self._is_over:
+            self._new.begins = max(self._new.begins, self._split_at)
+        return super().settled()
+
     def _for_new(self, arrived: Arrived) -> Arrived:
         return arrived
 

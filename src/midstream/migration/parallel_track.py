@@ -20,9 +20,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from midstream.algebra.plan import Join, Plan
+from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox, Rebuild
 from midstream.engine.operator import Operator
@@ -56,9 +58,12 @@ class ParallelTrack:
             )
         refuse_endless_windows(self.name, switch)
         windows = switch.windows
+        if switch.is_trivial:
+            switch.record.end(switch.watermark)
+            return switch.empty_box(), []
         ends_at = max(windows.latest_end, switch.watermark)
         if self.as_published and _join_on_join(switch.old.plan):
-            ends_at += windows.longest
+            ends_at = min(ends_at + windows.longest, NEVER)
         oldest_new = windows.ends()
         switch.old.leave_out_new(oldest_new)
         return ParallelTrackBox(switch, switch.empty_box(), oldest_new, ends_at), []
@@ -76,6 +81,7 @@ class ParallelTrackBox(Box):
         self._began_at = switch.watermark
         self._ends_at = ends_at
         self._held: list[Batch] = []
+        self._holds = True
         self._is_over = False
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
@@ -86,11 +92,13 @@ class ParallelTrackBox(Box):
         self._is_over = watermark >= self._ends_at
         old_results = self._counted(self._old.push(arrived, watermark))
         if self._is_over:
+            old_results = chain(list(old_results), self._old.stop_holding())
+        if self._is_over or not self._holds:
             yield in_one_order(self.plan.schema, [*self._held, *old_results])
             self._held = []
         else:
             yield from old_results
-            self._old = self._old.settled()
+        self._old = self._old.settled()
 
     def _counted(self, results: Iterator[Batch]) -> Iterator[Batch]:
         for batch in results:
@@ -112,7 +120,8 @@ class ParallelTrackBox(Box):
     def horizons(self) -> dict[str, int]:
         """Results held back may consist of rows as old as the migration."""
         old, new = self._old.horizons(), self._new.horizons()
-        return {window: min(old[window], new[window], self._began_at) for window in new}
+        oldest = self._began_at if self._holds else NEVER
+        return {window: min(old[window], new[window], oldest) for window in new}
 
     def donor(self) -> PlanBox | None:
         """The old box knows all rows, the new one only new ones."""
@@ -126,11 +135,13 @@ class ParallelTrackBox(Box):
     def held(self) -> int:
         return sum(len(batch) for batch in self._held) + self._old.held
 
-    def take_held(self) -> list[Batch]:
-        return [*self._old.take_held(), *self._held]
+    def stop_holding(self) -> list[Batch]:
+        held, self._held = [*self._old.stop_holding(), *self._held], []
+        self._holds = False
+        return held
 
     def flush(self) -> list[Batch]:
-        return [*self._old.flush(), *self._held]
+        return [*self.stop_holding(), *self._old.flush()]
 
     def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
         """The old box leaves out even more already."""
@@ -140,7 +151,8 @@ class ParallelTrackBox(Box):
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, rows)
         since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}
-        box._new, box._held = self._new.replayed(since, self._began_at)
+        box._new, held = self._new.replayed(since, self._began_at)
+        box._held = held if self._holds else []
         return box
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from midstream.algebra.types import is_comparable
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.codes import combine_codes
@@ -70,28 +71,36 @@ def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 
 
 def tuple_keys(batches: Sequence[Batch]) -> list[Ints]:
-    """Keys for the tuples of several batches: equal if, and only if, the tuples are.
+    """Keys for the tuples of several batches: equal if the tuples are the same.
 
     Tuples are the same if they were made of the same rows. Where that is not known, because operators have made rows of
-    their own, they are the same if their values are.
+    their own, they are the same if their values are; values that cannot be compared are taken for different.
     """
-    if all(batch.layout.has_origin for batch in batches):
-        return _origin_keys([batch.origins() for batch in batches])
-    table = KeyTable([field.type for field in batches[0].layout.fields])
-    return [table.hold(batch.columns(), len(batch)) for batch in batches]
+    some = [batch for batch in batches if len(batch)]
+    starts = np.cumsum([len(batch) for batch in batches])[:-1]
+    if not some:
+        keys = np.empty(0, np.int64)
+    elif all(batch.layout.has_origin for batch in some):
+        keys = _origin_keys(np.concatenate([batch.origins() for batch in some], axis=1))
+    elif all(is_comparable(field.type) for field in some[0].layout.fields):
+        table = KeyTable([field.type for field in some[0].layout.fields])
+        keys = np.concatenate([table.hold(batch.columns(), len(batch)) for batch in some])
+    else:
+        keys = np.arange(sum(len(batch) for batch in some))
+    return np.split(keys, starts)
 
 
-def _origin_keys(origins: Sequence[Ints]) -> list[Ints]:
-    """Hashes of the row numbers, if they are all different for different rows; otherwise ranks."""
-    together = np.concatenate(origins, axis=1)
-    hashes = combine_codes(list(np.ascontiguousarray(together)))
+def _origin_keys(origins: Ints) -> Ints:
+    """Hashes of the row numbers, if they are different for different rows; otherwise ranks."""
+    hashes = combine_codes(list(np.ascontiguousarray(origins)))
     order = np.argsort(hashes, kind="stable")
     same_hash = hashes[order][1:] == hashes[order][:-1]
-    differ = (together[:, order][:, 1:] != together[:, order][:, :-1]).any(axis=0)
-    if (same_hash & differ).any():
-        order = np.lexsort(together)
-        ordered = together[:, order]
-        starts = np.concatenate([[True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)])
-        hashes = np.empty(len(order), np.int64)
-        hashes[order] = np.cumsum(starts)
-    return np.split(hashes, np.cumsum([part.shape[1] for part in origins])[:-1])
+    differ = np.logical_or.reduce(origins[:, order][:, 1:] != origins[:, order][:, :-1], axis=0)
+    if not (same_hash & differ).any():
+        return hashes
+    order = np.lexsort(origins)
+    ordered = origins[:, order]
+    starts = np.concatenate([[True], np.logical_or.reduce(ordered[:, 1:] != ordered[:, :-1], axis=0)])
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(starts)
+    return ranks

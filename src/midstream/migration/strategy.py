@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox
 from midstream.engine.windows import Arrived, Windows
@@ -40,6 +40,11 @@ class Switch:
     record: MigrationRecord
     rows: Arrived | None = None
     """The rows to work on, if not all that are in the windows."""
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether no row has come yet: the new plan may start where the old one stands."""
+        return self.windows.latest_end == BEGINNING
 
     def empty_box(self) -> PlanBox:
         """The new plan, without any state."""

@@ -54,7 +54,7 @@ def take_over(switch: Switch, way: Way) -> Begun:
     box = takeover.box
     if not takeover.computes_totals:
         takeover.bring(box.root, False)
-        return box, old.take_held()
+        return box, old.stop_holding()
     telling = {old.root.tells, box.root.tells}
     if len(telling) > 1 or Telling.RAGGED in telling:
         raise BadMigration(

@@ -35,12 +35,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from midstream.algebra.stream import Stream
-from midstream.testing.generators_data import Draw, clocks, declared_streams, pushes
+from midstream.testing.generators_data import BATCHINGS, Draw, clocks, declared_streams, pushes
 from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, Choices, QueryWriter
 from midstream.testing.oracle import SnapshotSeries, join_intervals, snapshots
 from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
 
-__all__ = ["CONDITIONS", "JOIN_OPERATORS", "OPERATORS", "WINDOWS", "Scenario", "heartbeat", "scenarios"]
+__all__ = ["BATCHINGS", "CONDITIONS", "JOIN_OPERATORS", "OPERATORS", "WINDOWS", "Scenario", "heartbeat", "scenarios"]
 
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
@@ -91,18 +91,21 @@ class Scenario:
 
 def scenarios(
     *,
+    min_streams: int = 1,
     max_streams: int = 6,
     operators: Collection[str] = OPERATORS,
     windows: Collection[str] = WINDOWS,
     conditions: Collection[str] = CONDITIONS,
     event_time: str | None = None,
     max_rows: int | None = None,
+    batchings: Sequence[str] = BATCHINGS,
 ) -> st.SearchStrategy[Scenario]:
-    """Scenarios with at most `max_streams` FROM items, within the given operators, windows and conditions.
+    """Scenarios with `min_streams` to `max_streams` FROM items, within the given operators, windows and conditions.
 
     `event_time` is "integer", "timestamp" or None for either. `max_rows` bounds the rows of each stream; by
     default it depends on how many streams the query joins. `operators=JOIN_OPERATORS` gives queries that
-    `join_intervals` can check exactly; `operators=()` leaves selection and projection.
+    `join_intervals` can check exactly; `operators=()` leaves selection and projection. `batchings` says how rows
+    are cut into pushes: in single rows, all at once, anything between.
     """
     for name, given, known in (
         ("operators", operators, OPERATORS),
@@ -111,7 +114,7 @@ def scenarios(
     ):
         if unknown := set(given) - known:
             raise ValueError(f"unknown {name}: {sorted(unknown)}; known are {sorted(known)}")
-    choices = Choices(operators, windows, conditions, max_streams)
+    choices = Choices(operators, windows, conditions, max_streams, min_streams)
 
     @st.composite
     def build(draw: Draw) -> Scenario:
@@ -121,7 +124,7 @@ def scenarios(
         text = writer.query()
         read = [stream for stream in declared if stream.stream.name in writer.used]
         limit = _MAX_ROWS.get(writer.leaves, 3) if max_rows is None else max_rows
-        return Scenario(text, tuple(stream.stream for stream in read), draw(pushes(clock, read, limit)))
+        return Scenario(text, tuple(stream.stream for stream in read), draw(pushes(clock, read, limit, batchings)))
 
     return build()
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from midstream.algebra.stream import Stream
 from midstream.testing.scripted_source import Push, script
 
-__all__ = ["KINDS", "Clock", "DeclaredColumn", "DeclaredStream", "clocks", "declared_streams", "pushes"]
+__all__ = ["BATCHINGS", "KINDS", "Clock", "DeclaredColumn", "DeclaredStream", "clocks", "declared_streams", "pushes"]
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -204,7 +204,13 @@ def _arrivals(
     return arrivals
 
 
-def pushes(clock: Clock, streams: Sequence[DeclaredStream], max_rows: int) -> st.SearchStrategy[tuple[Push, ...]]:
+BATCHINGS = ("rows", "whole", "mixed")
+"""Ways to cut rows into pushes."""
+
+
+def pushes(
+    clock: Clock, streams: Sequence[DeclaredStream], max_rows: int, batchings: Sequence[str]
+) -> st.SearchStrategy[tuple[Push, ...]]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between."""
 
     @st.composite
@@ -217,7 +223,7 @@ def pushes(clock: Clock, streams: Sequence[DeclaredStream], max_rows: int) -> st
             waiting[declared.stream.name] = draw(_arrivals(declared, values, origin, max_rows))
         labels = [name for name, rows in waiting.items() for _ in rows]
         order = draw(st.permutations(labels))
-        batching = draw(st.sampled_from(["rows", "whole", "mixed"]))
+        batching = draw(st.sampled_from(batchings))
         cuts = [batching == "rows" or (batching == "mixed" and draw(st.booleans())) for _ in order]
         positions = dict.fromkeys(waiting, 0)
         steps: list[Any] = []

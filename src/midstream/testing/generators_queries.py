@@ -43,6 +43,7 @@ class Choices:
     windows: Collection[str] = WINDOWS
     conditions: Collection[str] = CONDITIONS
     max_streams: int = 6
+    min_streams: int = 1
 
 
 @dataclass
@@ -67,7 +68,7 @@ class QueryWriter:
 
     def query(self) -> str:
         """The text of a query."""
-        budget = self._number(1, self.choices.max_streams)
+        budget = self._number(self.choices.min_streams, self.choices.max_streams)
         text, _ = self._query(budget, None, stateless=True, named=False)
         if self._chance(8):
             text = f"/* it's [NOW] */ {text} -- don't [NOW]"
