@@ -16,31 +16,40 @@ SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "j": pa.int32(), "s": pa.
 STREAMS = [Stream(name, SCHEMA, "ts", lateness=6) for name in "abcde"]
 
 JOINS = {
-    "one key": "SELECT a.ts AS i, b.ts AS l, c.ts AS m, d.ts AS n FROM a [RANGE 30], b [RANGE 30], c [RANGE 30], d
-    [RANGE 30]" " WHERE a.k = b.k AND b.k = c.k AND c.k = d.k", "chain of keys": "SELECT a.ts AS i, b.ts AS l, c.ts AS
-    m, d.ts AS n FROM a [RANGE 20], b [RANGE 40], c [RANGE 20 SLIDE 10]," " d [RANGE 25] WHERE a.k = b.k AND b.j = c.j
-    AND c.s = d.s", "cycle": "SELECT a.ts AS i, b.ts AS l, c.ts AS m FROM a [RANGE 25], b [RANGE 25], c [RANGE 35]" "
-    WHERE a.k = b.k AND b.j = c.j AND c.s = a.s", "range": "SELECT a.ts AS i, b.ts AS l, c.ts AS m FROM a [RANGE 15], b
-    [RANGE 15], c [RANGE 15]" " WHERE ABS(a.k - b.k) < 2 AND b.j = c.j AND a.j <= c.j", "two keys": "SELECT a.s, b.ts AS
-    l, c.ts AS m, d.k FROM a [RANGE 30], b [RANGE 30], c [RANGE 30], d [NOW]" " WHERE a.k = b.k AND a.j = b.j AND b.k =
-    c.k AND c.j = d.j AND a.s = d.s", "five": "SELECT a.ts AS i, b.ts AS l, c.ts AS m, d.ts AS n, e.ts AS o FROM a
-    [RANGE 14], b [RANGE 14], c [RANGE 14]," " d [RANGE 14], e [RANGE 14] WHERE a.k = b.k AND b.k = c.k AND c.k = d.k
-    AND d.j = e.j", "computed": "SELECT x.n + b.j AS p, c.ts AS m FROM (SELECT a.k + 1 AS n, a.j AS j FROM a [RANGE 25]
-    WHERE a.k > 0) x," " b [RANGE 25], c [RANGE 25] WHERE x.n = b.k AND b.j = c.j", "united": "SELECT a.ts AS i, c.k
-    FROM a [RANGE 20], b [RANGE 20], c [RANGE 20] WHERE a.k = b.k AND b.k = c.k" " UNION ALL SELECT d.ts AS i, e.k FROM
-    d [RANGE 9], e [RANGE 9] WHERE d.s = e.s",
+    "one key": "SELECT a.ts AS i, b.ts AS l, c.ts AS m, d.ts AS n"
+    " FROM a [RANGE 30], b [RANGE 30], c [RANGE 30], d [RANGE 30] WHERE a.k = b.k AND b.k = c.k AND c.k = d.k",
+    "chain of keys": "SELECT a.ts AS i, b.ts AS l, c.ts AS m, d.ts AS n"
+    " FROM a [RANGE 20], b [RANGE 40], c [RANGE 20 SLIDE 10], d [RANGE 25]"
+    " WHERE a.k = b.k AND b.j = c.j AND c.s = d.s",
+    "cycle": "SELECT a.ts AS i, b.ts AS l, c.ts AS m FROM a [RANGE 25], b [RANGE 25], c [RANGE 35]"
+    " WHERE a.k = b.k AND b.j = c.j AND c.s = a.s",
+    "range": "SELECT a.ts AS i, b.ts AS l, c.ts AS m FROM a [RANGE 15], b [RANGE 15], c [RANGE 15]"
+    " WHERE ABS(a.k - b.k) < 2 AND b.j = c.j AND a.j <= c.j",
+    "two keys": "SELECT a.s, b.ts AS l, c.ts AS m, d.k FROM a [RANGE 30], b [RANGE 30], c [RANGE 30], d [NOW]"
+    " WHERE a.k = b.k AND a.j = b.j AND b.k = c.k AND c.j = d.j AND a.s = d.s",
+    "five": "SELECT a.ts AS i, b.ts AS l, c.ts AS m, d.ts AS n, e.ts AS o"
+    " FROM a [RANGE 14], b [RANGE 14], c [RANGE 14], d [RANGE 14], e [RANGE 14]"
+    " WHERE a.k = b.k AND b.k = c.k AND c.k = d.k AND d.j = e.j",
+    "computed": "SELECT x.n + b.j AS p, c.ts AS m"
+    " FROM (SELECT a.k + 1 AS n, a.j AS j FROM a [RANGE 25] WHERE a.k > 0) x, b [RANGE 25], c [RANGE 25]"
+    " WHERE x.n = b.k AND b.j = c.j",
+    "united": "SELECT a.ts AS i, c.k FROM a [RANGE 20], b [RANGE 20], c [RANGE 20] WHERE a.k = b.k AND b.k = c.k"
+    " UNION ALL SELECT d.ts AS i, e.k FROM d [RANGE 9], e [RANGE 9] WHERE d.s = e.s",
 }
 OTHERS = {
     "distinct": "SELECT DISTINCT a.k, b.j FROM a [RANGE 30], b [RANGE 30], c [RANGE 20] WHERE a.k = b.k AND b.k = c.k",
-    "aggregate": "SELECT a.k, COUNT(*) AS n, SUM(c.j) AS t, MIN(b.s) AS lo FROM a [RANGE 30], b [RANGE 20], c [RANGE
-    20]" " WHERE a.k = b.k AND b.j = c.j GROUP BY a.k", "count of distinct": "SELECT COUNT(*) AS n FROM (SELECT DISTINCT
-    a.k, a.j FROM a [RANGE 25]) x, b [RANGE 20], c [RANGE 20]" " WHERE x.k = b.k AND b.j = c.j", "difference": "SELECT
-    k, j FROM a [RANGE 40] EXCEPT ALL SELECT k, j FROM b [RANGE 20] EXCEPT ALL SELECT k, j FROM c [RANGE 30]" " EXCEPT
-    ALL SELECT k, j FROM d [RANGE 10 SLIDE 5]", "except distinct": "SELECT k FROM a [RANGE 40] EXCEPT SELECT k FROM b
-    [RANGE 4] EXCEPT SELECT k FROM c [RANGE 3]", "join with totals": "SELECT b.ts AS l, c.ts AS m, t.n FROM (SELECT a.k
-    AS k, COUNT(*) AS n FROM a [RANGE 20] GROUP BY a.k) t," " b [RANGE 15], c [RANGE 15] WHERE t.k = b.k AND b.j = c.j",
-    "union": "SELECT a.k FROM a [RANGE 20], b [RANGE 20], c [RANGE 10] WHERE a.k = b.k AND b.j = c.j UNION SELECT d.k
-    FROM d [RANGE 9]",
+    "aggregate": "SELECT a.k, COUNT(*) AS n, SUM(c.j) AS t, MIN(b.s) AS lo"
+    " FROM a [RANGE 30], b [RANGE 20], c [RANGE 20] WHERE a.k = b.k AND b.j = c.j GROUP BY a.k",
+    "count of distinct": "SELECT COUNT(*) AS n"
+    " FROM (SELECT DISTINCT a.k, a.j FROM a [RANGE 25]) x, b [RANGE 20], c [RANGE 20] WHERE x.k = b.k AND b.j = c.j",
+    "difference": "SELECT k, j FROM a [RANGE 40] EXCEPT ALL SELECT k, j FROM b [RANGE 20]"
+    " EXCEPT ALL SELECT k, j FROM c [RANGE 30] EXCEPT ALL SELECT k, j FROM d [RANGE 10 SLIDE 5]",
+    "except distinct": "SELECT k FROM a [RANGE 40] EXCEPT SELECT k FROM b [RANGE 4] EXCEPT SELECT k FROM c [RANGE 3]",
+    "join with totals": "SELECT b.ts AS l, c.ts AS m, t.n"
+    " FROM (SELECT a.k AS k, COUNT(*) AS n FROM a [RANGE 20] GROUP BY a.k) t, b [RANGE 15], c [RANGE 15]"
+    " WHERE t.k = b.k AND b.j = c.j",
+    "union": "SELECT a.k FROM a [RANGE 20], b [RANGE 20], c [RANGE 10] WHERE a.k = b.k AND b.j = c.j"
+    " UNION SELECT d.k FROM d [RANGE 9]",
 }
 STRATEGIES = [
     ("moving-state", {}),

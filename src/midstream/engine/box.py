@@ -19,6 +19,7 @@ from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import Compiler
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
+from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
 from midstream.engine.stateless import StoreOperator
 from midstream.engine.window import WindowOperator
@@ -70,6 +71,11 @@ class Box(ABC):
     @abstractmethod
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         """The same box with all derived state computed anew from the rows still in their windows."""
+
+    @property
+    @abstractmethod
+    def begins(self) -> int:
+        """Results are given from this instant on: what comes before was told by the plan's predecessor."""
 
     @property
     @abstractmethod
@@ -126,8 +132,7 @@ class PlanBox(Box):
         self.watermark = BEGINNING
         self.results = 0
         """How many results it has given."""
-        self.begins = BEGINNING
-        """Results are given from this instant on: what comes before was told by the plan's predecessor."""
+        self._begins = BEGINNING
         self._root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
         self.operators = _inputs_first(self._root)
         self._lazy = _topmost(self._root)
@@ -171,6 +176,14 @@ class PlanBox(Box):
     def root(self) -> Operator:
         return self._root
 
+    @property
+    def begins(self) -> int:
+        return self._begins
+
+    @begins.setter
+    def begins(self, instant: int) -> None:
+        self._begins = instant
+
     def flush(self) -> list[Batch]:
         outputs: dict[int, list[Batch]] = {}
         for operator in self.operators:
@@ -196,9 +209,9 @@ class PlanBox(Box):
         results: list[Batch] = []
         if self._oldest_new is not None:
             old, rows = _divided(rows, self._oldest_new)
-            results += box.push(old, began_at)
+            results += map(lasting, box.push(old, began_at))
             box.leave_out_new(self._oldest_new)
-        results += box.push(rows, self.watermark)
+        results += map(lasting, box.push(rows, self.watermark))
         box.begins, box.results = self.begins, self.results
         return box, results
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,28 +10,37 @@ from midstream.algebra.plan import Field
 from midstream.engine.batch import Batch, Layout, concatenate
 from midstream.engine.row_store import RowStore
 
-__all__ = ["in_one_order", "merged"]
+__all__ = ["in_one_order", "lasting", "merged"]
 
 
 _ORIGINS = RowStore(())
 """Stands for the windows in batches whose references are only kept to trace tuples back."""
+_ORIGINS.is_lasting = True
 
 
-def in_one_order(fields: Sequence[Field], batches: Sequence[Batch]) -> Batch:
+def in_one_order(fields: Sequence[Field], batches: Iterable[Batch]) -> Batch:
     """All tuples in the order of ``valid_from``; values are looked up if the batches refer to different stores."""
-    batches = [batch for batch in batches if len(batch)]
-    if batches and all(batch.layout == batches[0].layout for batch in batches):
-        return concatenate(batches[0].layout, batches).in_order()
-    layout = Layout(tuple(fields))
-    origins = [np.empty((0, len(batch)), np.int64) for batch in batches]
-    if batches and all(batch.layout.has_origin for batch in batches):
-        origins = [batch.origins() for batch in batches]
-        layout = Layout(tuple(fields), (_ORIGINS,) * len(origins[0]), has_origin=True)
-    valued = [
-        Batch(layout, batch.valid_from, batch.valid_to, references, dict(enumerate(batch.columns())))
-        for batch, references in zip(batches, origins, strict=True)
-    ]
-    return concatenate(layout, valued).in_order()
+    kept = [lasting(batch) for batch in batches if len(batch)]
+    if kept and any(batch.layout != kept[0].layout for batch in kept):
+        kept = [_valued(batch) for batch in kept]
+        if any(batch.layout != kept[0].layout for batch in kept):
+            kept = [Batch.of_arrays(Layout(tuple(fields)), b.valid_from, b.valid_to, b.columns()) for b in kept]
+    return concatenate(kept[0].layout if kept else Layout(tuple(fields)), kept).in_order()
+
+
+def lasting(batch: Batch) -> Batch:
+    """The batch as it is if its rows stay; otherwise with all values looked up."""
+    return batch if all(store.is_lasting for store in batch.layout.stores) else _valued(batch)
+
+
+def _valued(batch: Batch) -> Batch:
+    """The batch with all values looked up; its tuples can still be traced back, if they could."""
+    fields = batch.layout.fields
+    if not batch.layout.has_origin:
+        return Batch.of_arrays(Layout(fields), batch.valid_from, batch.valid_to, batch.columns())
+    origins = batch.origins()
+    layout = Layout(fields, (_ORIGINS,) * len(origins), has_origin=True)
+    return Batch(layout, batch.valid_from, batch.valid_to, origins, dict(enumerate(batch.columns())))
 
 
 def merged(first: Batch, rest: Iterator[Batch]) -> Iterator[Batch]:

@@ -96,6 +96,8 @@ class RowStore:
         self.types = tuple(types)
         self.start = 0
         self.end = 0
+        self.is_lasting = False
+        """Whether rows stay until the owner of all boxes releases them, not only until the next push."""
         self.origins: tuple[int, ...] = ()
         """Columns that hold the numbers of the rows that a row was computed from, if it was."""
         self._frontier = BEGINNING

@@ -137,6 +137,7 @@ class _WindowRows:
         self.conditions = conditions
         self._condition = conjunction(sorted(conditions, key=lambda c: c.text)) if conditions else None
         self.store = RowStore([field.type for field in fields])
+        self.store.is_lasting = True
         self.latest_start = BEGINNING
         self.latest_end = BEGINNING
         self._keeps_rows = keeps_rows

@@ -41,7 +41,7 @@ from midstream.engine.batch import Batch, concatenate
 from midstream.engine.box import Box, PlanBox, Rebuild
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
-from midstream.engine.ordered import in_one_order
+from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
@@ -112,10 +112,9 @@ class GenMigBox(Box):
             self._old = self._old.settled()
 
     def _with_the_end(self, results: Iterator[Batch]) -> Iterator[Batch]:
-        last = list(results)
+        last = [lasting(batch) for batch in results]
         self._old = self._old.settled()
-        last += self._old.push({}, NEVER)
-        yield in_one_order(self.plan.schema, last)
+        yield in_one_order(self.plan.schema, chain(last, self._old.push({}, NEVER)))
 
     def _counted(self, results: Iterator[Batch], counter: str) -> Iterator[Batch]:
         for batch in results:
@@ -134,7 +133,15 @@ class GenMigBox(Box):
         raise NotImplementedError
 
     def settled(self) -> Box:
-        return self._new if self._is_over else self
+        """What the new box tells later may have begun before the split: that part was the old box's to tell."""
+        if not self._is_over:
+            return self
+        self._new.begins = max(self._new.begins, self._split_at)
+        return self._new
+
+    @property
+    def begins(self) -> int:
+        return self._old.begins
 
     def parts(self) -> Iterator[Box]:
         yield self
@@ -195,7 +202,7 @@ class _CoalesceBox(GenMigBox):
         for batch in new:
             count = int(np.searchsorted(batch.valid_from, self._split_at, "right"))
             if count:
-                at_split.append(batch.sliced(0, count))
+                at_split.append(lasting(batch.sliced(0, count)))
             if count < len(batch):
                 return _Pieces(at_split, self._new.root), chain([batch.sliced(count, len(batch))], new)
         return _Pieces(at_split, self._new.root), iter(())
@@ -215,7 +222,7 @@ class _Pieces:
     """Results of the new box that begin at the split, to be matched with the old box's that end there."""
 
     def __init__(self, batches: list[Batch], root: Operator) -> None:
-        self.batch = concatenate(root.layout, batches)
+        self.batch = concatenate(batches[0].layout if batches else root.layout, batches)
         self._is_free = np.ones(len(self.batch), np.bool_)
 
     def matched(self, old: Batch) -> tuple[Ints, Ints]:
@@ -246,12 +253,6 @@ class _ReferencePointBox(GenMigBox):
 
 
 class _PositiveNegativeBox(GenMigBox):
-    def settled(self) -> Box:
-        """What the new box tells later may have begun before the split: that part is the old box's."""
-        if self._is_over:
-            self._new.begins = max(self._new.begins, self._split_at)
-        return super().settled()
-
     def _for_new(self, arrived: Arrived) -> Arrived:
         return arrived
 
@@ -260,7 +261,7 @@ class _PositiveNegativeBox(GenMigBox):
 
         A + whose − is not certain yet ends at the split, and the − will begin there.
         """
-        sides = [in_one_order(self.plan.schema, list(results)) for results in (old, new)]
+        sides = [in_one_order(self.plan.schema, results) for results in (old, new)]
         signed = [to_signed(batch) for batch in sides]
         elements = [
             signed[0].taken(signed[0].times < self._split_at),

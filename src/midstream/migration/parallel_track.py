@@ -28,7 +28,7 @@ from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox, Rebuild
 from midstream.engine.operator import Operator
-from midstream.engine.ordered import in_one_order
+from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration
 from midstream.migration.record import MigrationRecord
@@ -85,16 +85,16 @@ class ParallelTrackBox(Box):
         self._is_over = False
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
-        new_results = list(self._new.push(arrived, watermark))
+        new_results = [lasting(batch) for batch in self._new.push(arrived, watermark)]
         self._record.new_results += sum(len(batch) for batch in new_results)
         self._held += new_results
         self._record.rows_held_back = max(self._record.rows_held_back, self.held)
         self._is_over = watermark >= self._ends_at
         old_results = self._counted(self._old.push(arrived, watermark))
         if self._is_over:
-            old_results = chain(list(old_results), self._old.stop_holding())
+            old_results = chain(old_results, self._old.stop_holding())
         if self._is_over or not self._holds:
-            yield in_one_order(self.plan.schema, [*self._held, *old_results])
+            yield in_one_order(self.plan.schema, chain(self._held, old_results))
             self._held = []
         else:
             yield from old_results
@@ -107,6 +107,10 @@ class ParallelTrackBox(Box):
 
     def settled(self) -> Box:
         return self._new if self._is_over else self
+
+    @property
+    def begins(self) -> int:
+        return self._old.begins
 
     def parts(self) -> Iterator[Box]:
         yield self

@@ -53,6 +53,7 @@ def take_over(switch: Switch, way: Way) -> Begun:
     takeover = _Takeover(switch.plan, switch, old.donor(), way)
     box = takeover.box
     if not takeover.computes_totals:
+        box.begins = old.begins
         takeover.bring(box.root, False)
         return box, old.stop_holding()
     telling = {old.root.tells, box.root.tells}
@@ -63,7 +64,7 @@ def take_over(switch: Switch, way: Way) -> Begun:
             hint="Use gen-mig.",
         )
     told = old.flush()
-    box.begins = old.root.told
+    box.begins = max(old.begins, old.root.told)
     history = takeover.bring(box.root, box.root.told > box.begins)
     return box, told + [box.told_here(batch) for batch in history]
 
