@@ -3,7 +3,16 @@
 import argparse
 import importlib
 
-NAMES = ["j4", "window_growth", "many_way_join", "theta_join"]
+NAMES = [
+    "j4",
+    "window_growth",
+    "many_way_join",
+    "theta_join",
+    "zhu_2004",
+    "kraemer_2006",
+    "jisc_2014",
+    "output_during_migration",
+]
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(NAMES)}")

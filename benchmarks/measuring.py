@@ -72,7 +72,7 @@ def environment() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{processor}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("duckdb", "numba", "numpy", "pyarrow")},
+        "versions": {name: version(name) for name in ("duckdb", "matplotlib", "numba", "numpy", "pyarrow")},
     }
 
 
@@ -92,11 +92,14 @@ class Bar:
         return f"{self.figure} {'≥' if self.at_least else '≤'} {self.limit}"
 
 
-def save(name: str, figures: dict[str, Any], *bars: Bar) -> bool:
-    """Print the figures, keep them beside those of the other benchmarks, and say whether all bars are met."""
+def save(name: str, figures: dict[str, Any], *bars: Bar, details: dict[str, Any] | None = None) -> bool:
+    """Print the figures, keep them beside those of the other benchmarks, and say whether all bars are met.
+
+    ``details`` are kept but not printed: series of many values.
+    """
     RESULTS.mkdir(exist_ok=True)
     verdicts = {str(bar): "met" if bar.is_met(figures) else "MISSED" for bar in bars}
-    kept = {**figures, "bars": verdicts, "environment": environment()}
+    kept = {**figures, "bars": verdicts, **(details or {}), "environment": environment()}
     (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
     print(f"{name}:")
     for key, value in {**figures, **verdicts}.items():

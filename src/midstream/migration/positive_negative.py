@@ -46,16 +46,27 @@ def to_signed(batch: Batch) -> Signed:
 
 
 def from_signed(signed: Signed, keys: Ints) -> tuple[Ints, Ints, Ints, Signed]:
-    """Pairs of + and − of tuples with equal keys: the tuple of the +, its begin, its end; and what is left over.
+    """Pairs of + and −: the tuple of the +, its begin, its end; and the elements that are left over.
 
-    ``keys`` are those of the elements. Of several equal tuples, the one that began first ends first.
+    First + and − of one and the same tuple, then of tuples with equal keys (given for each element).
     """
+    tuples, begins, ends, signed, keys = _paired(signed, signed.tuples, keys)
+    others = _paired(signed, keys, keys)
+    return (
+        np.concatenate([tuples, others[0]]),
+        np.concatenate([begins, others[1]]),
+        np.concatenate([ends, others[2]]),
+        others[3],
+    )
+
+
+def _paired(signed: Signed, by: Ints, keys: Ints) -> tuple[Ints, Ints, Ints, Signed, Ints]:
     plus, minus = np.flatnonzero(signed.is_positive), np.flatnonzero(~signed.is_positive)
-    at, to = pairs(keys[plus], keys[minus])
+    at, to = pairs(by[plus], by[minus])
     begun, ended = plus[at], minus[to]
     left = np.ones(len(keys), np.bool_)
     left[begun] = left[ended] = False
-    return signed.tuples[begun], signed.times[begun], signed.times[ended], signed.taken(left)
+    return signed.tuples[begun], signed.times[begun], signed.times[ended], signed.taken(left), keys[left]
 
 
 def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
