@@ -113,8 +113,6 @@ def test_rows_stay_in_their_window_until_they_are_released():
     assert alive.columns()[0].to_pylist() == ["b"]
     assert (alive.valid_from.tolist(), alive.valid_to.tolist()) == ([4], [10])
     assert kept.ends() == {identity: 2}
-    kept.arrive({"s": Rows(np.array([5]), {"x": pa.array(["c"])})})
-    assert kept.alive({identity: 2})[identity].columns()[0].to_pylist() == ["c"]
 
 
 def test_the_operators_frontier_is_the_next_slide():

@@ -18,7 +18,7 @@ Values = npt.NDArray[Any]
 
 def new_array(shape: int | tuple[int, int], dtype: npt.DTypeLike = np.int64) -> Values:
     """An uninitialised array in Arrow's memory pool, which keeps freed memory mapped: fresh pages are slow."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = (shape if isinstance(shape, int) else shape[0] * shape[1]) * np.dtype(dtype).itemsize
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
 
 

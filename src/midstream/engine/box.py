@@ -136,6 +136,7 @@ class PlanBox(Box):
         self._root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
         self.operators = _inputs_first(self._root)
         self._lazy = _topmost(self._root)
+        self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
         self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
         self._fed = list(self._leaves)
         self._oldest_new: dict[str, int] | None = None
@@ -279,10 +280,19 @@ class PlanBox(Box):
         The topmost ones are run lazily: their output is the bulk, and goes straight to whoever asks.
         """
         outputs: dict[int, list[Batch] | Iterator[Batch]] = {}
-        for operator in self.operators:
+        for operator in self._below_joins:
+            outputs[id(operator)] = list(operator.push(*(outputs.pop(id(child)) for child in operator.inputs)))
+        self._request_past(outputs)
+        for operator in self._from_joins_up:
             produced = operator.push(*(outputs.pop(id(child)) for child in operator.inputs))
             outputs[id(operator)] = produced if operator in self._lazy else list(produced)
         yield from outputs[id(self.root)]
+
+    def _request_past(self, outputs: dict[int, Any]) -> None:
+        """Incomplete states are asked for all keys of the push, from the root down, before any is completed."""
+        if self.is_migrating:
+            for join in reversed(self.joins()):
+                join.request_past(outputs)
 
     def _in_order(self, results: Iterator[Batch]) -> Iterator[Batch]:
         together = concatenate(self.root.layout, list(results)).in_order()
@@ -308,6 +318,20 @@ def _inputs_first(root: Operator) -> list[Operator]:
         pending.extend(operator.inputs)
     order.reverse()
     return order
+
+
+def _divided_at_joins(operators: list[Operator]) -> tuple[list[Operator], list[Operator]]:
+    """The operators with a join above them and none below, and the others; both inputs first."""
+    with_joins: set[int] = set()
+    for operator in operators:
+        if isinstance(operator, JoinOperator) or any(id(child) in with_joins for child in operator.inputs):
+            with_joins.add(id(operator))
+    if not with_joins:
+        return [], operators
+    return (
+        [operator for operator in operators if id(operator) not in with_joins],
+        [operator for operator in operators if id(operator) in with_joins],
+    )
 
 
 def _topmost(root: Operator) -> list[Operator]:

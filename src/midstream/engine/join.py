@@ -23,7 +23,7 @@ input is cut into batches never matters. A slice that turns out too large is tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -157,10 +157,16 @@ class JoinOperator(Operator):
             new = left.keyed(left.batch_of(new.tuples))
         return concatenate(self.layout, list(self._met(0, new, [right.state])))
 
-    def past_pairs_with(self, side: int, batch: Batch, states: Callable[[NewTuples], list[JoinState]]) -> Batch:
-        """All results of tuples of one side with those in the other side's states, as asked for by the new tuples."""
-        new = self.sides[side].keyed(batch)
-        return concatenate(self.layout, list(self._met(side, new, states(new))))
+    def past_pairs_with(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Batch:
+        """All results of tuples of one side with those in the other side's states."""
+        return concatenate(self.layout, list(self._met(side, new, states)))
+
+    def request_past(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
+        """Ask for what the new tuples of inputs that are known already will need of incomplete states."""
+        for side, other, child in zip(self.sides, reversed(self.sides), reversed(self.inputs), strict=True):
+            if side.past is not None and id(child) in outputs:
+                new = other.keyed(concatenate(child.layout, list(outputs[id(child)])))
+                side.past.request(new.lows, new.highs)
 
     def _met(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Iterator[Batch]:
         pairs = PairBuffer(len(self.layout.stores), 0, self.chunk_rows)

@@ -58,6 +58,7 @@ class JoinSide:
         self.state = JoinState(len(layout.stores))
         self.past: JoinedPast | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
+        self._latest: tuple[Batch, NewTuples] | None = None
         for key in self.keys:
             if isinstance(key, Column) and not is_exact(key.type):
                 store, column = layout.places[layout.position(key)]
@@ -77,6 +78,12 @@ class JoinSide:
 
     def keyed(self, batch: Batch) -> NewTuples:
         """The tuples whose key is not NULL (others match nothing), sorted by code."""
+        # Incomplete states ask for the keys of a batch before it is worked on.
+        if self._latest is None or self._latest[0] is not batch:
+            self._latest = (batch, self._keyed(batch))
+        return self._latest[1]
+
+    def _keyed(self, batch: Batch) -> NewTuples:
         if self.band is None:
             batch, codes = self._coded(batch)
             ranges = None

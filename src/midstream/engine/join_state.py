@@ -135,16 +135,26 @@ class JoinState:
         codes = np.concatenate([none, *(run.codes for run in self._runs)])
         return codes, np.concatenate([none, *(run.tuples[:, TO] for run in self._runs)])
 
-    def between(self, lows: Ints, highs: Ints) -> Ints:
-        """The tuples whose code lies in one of the intervals (both ends included; in order, none overlapping)."""
-        parts = [np.empty((0, REFERENCES + self.width), np.int64)]
+    def between(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
+        """The tuples whose code lies in one of the intervals (both ends included; in order, none overlapping).
+
+        Their codes, in order, and the tuples.
+        """
+        codes = [np.empty(0, np.int64)]
+        tuples = [np.empty((0, REFERENCES + self.width), np.int64)]
         for run in self._runs:
             starts = np.searchsorted(run.codes, lows, "left")
             counts = np.searchsorted(run.codes, highs, "right") - starts
-            if counts.any():
-                places = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-                parts.append(run.tuples[places])
-        return np.concatenate(parts)
+            found = int(counts.sum())
+            if found:
+                places = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(found)
+                codes.append(run.codes[places])
+                tuples.append(run.tuples[places])
+        if len(codes) == 2:
+            return codes[1], tuples[1]
+        together = np.concatenate(codes)
+        order = np.argsort(together, kind="stable")
+        return together[order], np.concatenate(tuples)[order]
 
     @property
     def bytes(self) -> int:

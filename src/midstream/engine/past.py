@@ -9,10 +9,11 @@ a pair with a new part is found by the join below in the ordinary way.
                                                └▶ joined with the old tuples of its other side, which are reached
                                                   in the same way ──▶ remembered; the keys are attempted
 
-Everything works on the set of keys of a whole batch. A key is completed at most once per state and probing attribute
-(section 4.4). The driver is the side of the join below that has the attribute: where it is that join's own key, its
-state serves as it is; otherwise the side's old tuples are sorted by the attribute once. Where no side has the whole
-key, or there is none, all is computed at the first request.
+Everything works on the set of keys of a whole batch: before a push is worked on, all its keys are requested from the
+root down, so that each state is completed once for all that need it. A key is completed at most once per state and
+probing attribute (section 4.4). The driver is the side of the join below that has the attribute: where it is that
+join's own key, its state serves as it is; otherwise the side's old tuples are sorted by the attribute once. Where no
+side has the whole key, or there is none, all is computed at the first request.
 
 A state is whole when every key of the driver has been attempted or has lost its last old tuple (section 4.3; the
 driver's own state must be whole to know them), or when all old tuples have ended.
@@ -29,7 +30,7 @@ from midstream.engine.batch import concatenate
 from midstream.engine.code_set import CodeSet
 from midstream.engine.join import JoinOperator
 from midstream.engine.join_side import JoinSide
-from midstream.engine.join_state import JoinState
+from midstream.engine.join_state import TO, JoinState, NewTuples
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 
@@ -45,6 +46,9 @@ class Past(Protocol):
     @property
     def is_whole(self) -> bool:
         """Whether nothing is left to compute."""
+
+    def request(self, lows: Ints, highs: Ints) -> None:
+        """Say that these codes will be reached for: what many ask for in one push is computed together."""
 
     def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
         """States with all old tuples whose code lies in one of the intervals, and perhaps others."""
@@ -63,6 +67,10 @@ class KnownPast:
     @property
     def is_whole(self) -> bool:
         return self._older is None or self._older.is_whole
+
+    def request(self, lows: Ints, highs: Ints) -> None:
+        if self._older is not None:
+            self._older.request(lows, highs)
 
     def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
         return [self.state] if self._older is None else [self.state, *self._older.reach(lows, highs)]
@@ -83,6 +91,7 @@ class JoinedPast:
         drivers: Past,
         others: Past,
         is_keyed: bool,
+        drives_by_own_key: bool,
         ends: int,
     ) -> None:
         self.memo = JoinState(len(side.layout.stores))
@@ -95,6 +104,8 @@ class JoinedPast:
         self._drivers = drivers
         self._others = others
         self._is_keyed = is_keyed
+        self._drives_by_own_key = drives_by_own_key
+        self._driving: list[NewTuples] = []
         self._ends = ends
         self._attempted = CodeSet()
         self._countdown: _Countdown | None = None
@@ -105,24 +116,33 @@ class JoinedPast:
     def is_whole(self) -> bool:
         return self._is_whole
 
+    def request(self, lows: Ints, highs: Ints) -> None:
+        if self._is_whole or not self._is_keyed:
+            return
+        lows, highs = self._attempted.add_missing(lows, highs)
+        if len(lows) == 0:
+            return
+        if self._countdown is not None:
+            self._countdown.attempt(lows, highs)
+        parts = [state.between(lows, highs) for state in self._drivers.reach(lows, highs)]
+        for codes, tuples in parts:
+            self._drive(codes, tuples)
+
     def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
         if not self._is_keyed:
             return self.reach_all()
-        if not self._is_whole:
-            lows, highs = self._attempted.add_missing(lows, highs)
-            if len(lows):
-                states = self._drivers.reach(lows, highs)
-                self._compute(np.concatenate([state.between(lows, highs) for state in states]))
-                if self._countdown is not None:
-                    self._countdown.attempt(lows, highs)
+        self.request(lows, highs)
+        self._fulfil()
         return [self.memo]
 
     def reach_all(self) -> list[JoinState]:
         if not self._is_whole:
             for state in self._drivers.reach_all():
                 tuples = state.everything()
-                self._compute(tuples.tuples[~self._attempted.contains(tuples.codes)])
+                rest = ~self._attempted.contains(tuples.codes)
+                self._drive(tuples.codes[rest], tuples.tuples[rest])
             self._is_whole = True
+        self._fulfil()
         return [self.memo]
 
     def expire(self, frontier: int) -> bool:
@@ -137,21 +157,31 @@ class JoinedPast:
             self._is_whole = self._countdown.expire(frontier) == 0
         return self._is_whole
 
-    def _compute(self, tuples: Ints) -> None:
-        """Join driving tuples with their old partners, and remember the results."""
-        batch = self._join.sides[self._driver].batch_of(tuples)
+    def _drive(self, codes: Ints, tuples: Ints) -> None:
+        """Take driving tuples, to be joined with their old partners when these are reached for."""
+        side = self._join.sides[self._driver]
         # Rows of tuples that have ended are perhaps no longer stored.
-        batch = batch.filtered(batch.valid_to > batch.layout.released)
-        if len(batch) == 0:
+        kept = tuples[:, TO] > side.layout.released
+        if not kept.all():
+            codes, tuples = codes[kept], tuples[kept]
+        if len(codes) == 0:
             return
-        results = self._join.past_pairs_with(
-            self._driver, batch, lambda new: self._others.reach(new.lows, new.highs) if len(new.codes) else []
-        )
-        for operator in self._above:
-            results = concatenate(operator.layout, list(operator.push([results])))
-        self.computed += len(results)
-        self.memo.insert(self._side.keyed(results))
-        self.memo.settle()
+        new = NewTuples(codes, tuples, codes, codes) if self._drives_by_own_key else side.keyed(side.batch_of(tuples))
+        if len(new.codes):
+            self._others.request(new.lows, new.highs)
+            self._driving.append(new)
+
+    def _fulfil(self) -> None:
+        """Join the driving tuples with their old partners, and remember the results."""
+        driving, self._driving = self._driving, []
+        for new in driving:
+            results = self._join.past_pairs_with(self._driver, new, self._others.reach(new.lows, new.highs))
+            for operator in self._above:
+                results = concatenate(operator.layout, list(operator.push([results])))
+            self.computed += len(results)
+            self.memo.insert(self._side.keyed(results))
+        if driving:
+            self.memo.settle()
 
 
 class _Countdown:

@@ -138,16 +138,13 @@ class RowStore:
         """Rows that ended by then may be gone."""
         return self._frontier
 
-    def alive(self, since: int = 0) -> tuple[Ints, Ints, Ints]:
-        """The rows whose validity has not ended when rows were last released: numbers, valid_from, valid_to.
-
-        Only those with a number of at least ``since``; in the order of their numbers.
-        """
-        rows = np.arange(max(self.start, since), max(self.end, since))
+    def alive(self) -> tuple[Ints, Ints, Ints]:
+        """The rows whose validity had not ended when rows were last released: numbers, valid_from, valid_to."""
+        rows = np.arange(self.start, self.end)
         places = rows & (len(self._ring) - 1)
         kept = self._valid_to[places] > self._frontier
         rows, places = rows[kept], places[kept]
-        aside = (self._valid_to_aside > self._frontier) & (self._numbers_aside >= since)
+        aside = self._valid_to_aside > self._frontier
         return (
             np.concatenate([self._numbers_aside[aside], rows]),
             np.concatenate([self._valid_from_aside[aside], self._valid_from[places]]),

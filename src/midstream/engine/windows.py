@@ -89,12 +89,13 @@ class Windows:
                 arrived[identity] = window.append(new)
         return arrived
 
-    def alive(self, since: Mapping[str, int] | None = None) -> Arrived:
-        """All rows whose validity may not have ended; with ``since``, those from these numbers on."""
-        return {
-            identity: window.alive(0 if since is None else since[identity])
-            for identity, window in self._windows.items()
-        }
+    def alive(self) -> Arrived:
+        """All rows whose validity may not have ended."""
+        return {identity: self.alive_in(identity) for identity in self._windows}
+
+    def alive_in(self, identity: str) -> Batch:
+        """The rows of one window whose validity may not have ended."""
+        return self._windows[identity].alive()
 
     def ends(self) -> dict[str, int]:
         """The number that each window's next row will get: rows that are there now have smaller ones."""
@@ -163,8 +164,8 @@ class _WindowRows:
             references = self.store.append(batch.columns(), batch.valid_from, batch.valid_to).reshape(1, -1)
         return Batch(self.layout, batch.valid_from, batch.valid_to, references, batch.at_hand)
 
-    def alive(self, since: int) -> Batch:
-        numbers, valid_from, valid_to = self.store.alive(since)
+    def alive(self) -> Batch:
+        numbers, valid_from, valid_to = self.store.alive()
         return Batch(self.layout, valid_from, valid_to, numbers.reshape(1, -1))
 
 

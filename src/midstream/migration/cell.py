@@ -18,7 +18,8 @@ from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.windows import Rows, Windows
 from midstream.errors import BadPlan, BrokenRun
 from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Switch, strategy_named
+from midstream.migration.strategies import strategy_named
+from midstream.migration.strategy import Switch
 from midstream.migration.takeover import Way, rebuilt
 
 __all__ = ["Cell"]

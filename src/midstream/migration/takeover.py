@@ -101,7 +101,7 @@ class _Takeover:
                     self._operators.setdefault(operator.state_key, []).append(operator)
         self.box = PlanBox(plan, switch.windows, switch.chunk_rows, stores)
         self.box.advance(switch.watermark)
-        self._rows = switch.rows if switch.rows is not None else switch.windows.alive()
+        self._switch = switch
         self._record = switch.record
         self._way = way
         self._ends = switch.windows.latest_end
@@ -170,8 +170,11 @@ class _Takeover:
     def bring(self, operator: Operator, wanted: bool) -> list[Batch]:
         """Give the operator and all below it their states; its history, if wanted."""
         if isinstance(operator, WindowOperator):
-            rows = self._rows.get(operator.plan.identity)
-            return [rows] if wanted and rows is not None and len(rows) else []
+            if not wanted:
+                return []
+            identity = operator.plan.identity
+            rows = self._switch.windows.alive_in(identity) if self._switch.rows is None else self._switch.rows[identity]
+            return [rows] if len(rows) else []
         if isinstance(operator, JoinOperator):
             return self._bring_join(operator, wanted)
         if isinstance(operator, StoreOperator) and operator.was_there:
@@ -232,7 +235,17 @@ class _Takeover:
         if finder is not None and finder is not join.sides[driver]:
             drivers = self._sorted(join, driver, finder)
         others = self._own(join, 1 - driver)
-        return JoinedPast(side, join, above, driver, drivers, others, is_keyed=finder is not None, ends=self._ends)
+        return JoinedPast(
+            side,
+            join,
+            above,
+            driver,
+            drivers,
+            others,
+            is_keyed=finder is not None,
+            drives_by_own_key=finder is join.sides[driver] and finder.band is None,
+            ends=self._ends,
+        )
 
     def _driver(self, side: JoinSide, join: JoinOperator) -> tuple[int, JoinSide | None]:
         """The side of a join by which results with given keys are found, and what it must be sorted by.
@@ -273,6 +286,9 @@ class _ResortedPast:
     @property
     def is_whole(self) -> bool:
         return True
+
+    def request(self, lows: Ints, highs: Ints) -> None:
+        pass
 
     def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
         return self.reach_all()

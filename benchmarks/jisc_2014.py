@@ -1,0 +1,438 @@
+"""Figures 7 to 12 of Aly et al. 2014 (JISC): how long migrations take, and how soon results go on.
+
+All streams are joined on one attribute by a left-deep plan. Keys are uniform: each stream runs through a permutation of
+as many keys as its window holds rows, again and again, so that every state holds about as many tuples as a window, at
+any depth (independent draws would make the deep states depend on a few lucky keys). Best case: the last two streams
+change places, and only the state just below the root is incomplete. Worst case: the last stream becomes the second,
+and all states of joins are.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.figures import PaperFigure, describe, fitted_power, new_figure, save_figure
+from benchmarks.measuring import Bar
+from benchmarks.migrating import WAYS, Way, left_deep, run_and_record
+from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import Plan
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
+CASES = {"best": "only the state below the root is incomplete", "worst": "all states are incomplete"}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A join of ``joins`` + 1 streams, ``window`` rows in each window, pushed ``batch`` rows per stream at a time."""
+
+    joins: int
+    window: int
+    batch: int
+    by_range: bool = False
+    """Joined by |Δk| < 2 instead of equality."""
+
+    @property
+    def names(self) -> list[str]:
+        return [f"s{number}" for number in range(self.joins + 1)]
+
+    def query(self) -> ContinuousQuery:
+        """All streams joined: a row in, a row out."""
+        names = self.names
+        windows = ", ".join(f"{name} [RANGE {self.window - 1}]" for name in names)
+        if self.by_range:
+            joined = " AND ".join(f"ABS(s0.k - {name}.k) < 2" for name in names[1:])
+        else:
+            joined = " AND ".join(f"s0.k = {name}.k" for name in names[1:])
+        streams = [Stream(name, SCHEMA, event_time="ts") for name in names]
+        return ContinuousQuery(f"SELECT s0.k, s0.ts, {names[-1]}.ts AS last FROM {windows} WHERE {joined}", streams)
+
+    @property
+    def plan(self) -> str:
+        return left_deep(self.names)
+
+    def new_plan(self, case: str) -> str:
+        """The plan to change to, in the best or the worst case."""
+        first, *middle, last = self.names
+        return left_deep([first, *middle[:-1], last, *middle[-1:]] if case == "best" else [first, last, *middle])
+
+    def batches(self, filling: int, count: int) -> list[dict[str, pa.Table]]:
+        """One push that fills the windows (``filling`` rows per stream), then ``count`` ordinary ones."""
+        random = np.random.default_rng(0)
+        cuts = [0, *range(filling, filling + count * self.batch + 1, self.batch)]
+        batches: list[dict[str, pa.Table]] = [{} for _ in cuts[1:]]
+        times = np.arange(cuts[-1])
+        for name in self.names:
+            # Neighbouring keys are 3 apart, so that |Δk| < 2 finds one partner, as equality does.
+            keys = 3 * random.permutation(self.window)[times % self.window]
+            for batch, start, end in zip(batches, cuts[:-1], cuts[1:], strict=True):
+                batch[name] = pa.table({"ts": times[start:end], "k": keys[start:end]})
+        return batches
+
+
+def medians(samples: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure over repetitions."""
+    return {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
+
+
+# Figures 7 and 8: the migration stage.
+
+JOINS = [4, 8, 12, 16, 20]
+STAGE_WAYS = ["jisc", "moving-state", "parallel-track", "as-published"]
+STAGE_REPEATS = 3
+
+
+def stage_seconds(chain: Chain, case: str, repeats: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """Seconds from the transition until parallel track's old plan is gone: W after it, or, as published, 2 W.
+
+    All process the same rows. Each push counts by the median over the repetitions, in which the ways take turns.
+    """
+    query, per_window = chain.query(), chain.window // chain.batch
+    batches = chain.batches(chain.window, 2 + 2 * per_window)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in STAGE_WAYS}
+    counters: dict[str, Any] = {}
+    for _ in range(repeats):
+        for name in STAGE_WAYS:
+            change = (query.plan(chain.new_plan(case)), WAYS[name])
+            _, after = run_and_record(query, chain.plan, batches[:3], batches[3:], change=change)
+            seconds[name].append([after.migrate_seconds, *after.seconds])
+            counters[name] = {
+                "event time": after.event_time,
+                "results": sum(after.rows),
+                **{k: after.migration[k] for k in ("states_shared", "states_incomplete", "rows_recomputed")},
+                "rows held back": after.migration["rows_held_back"],
+            }
+    assert len({counter["results"] for counter in counters.values()}) == 1, counters
+    point: dict[str, float] = {}
+    for name in STAGE_WAYS:
+        pushes = np.median(seconds[name], axis=0)
+        point |= {f"{name} {count}W": float(pushes[: 1 + count * per_window].sum()) for count in (1, 2)}
+    point["over as published"] = point["as-published 2W"] / point["jisc 2W"]
+    point["over default"] = point["parallel-track 1W"] / point["jisc 1W"]
+    point["over moving state"] = point["moving-state 2W"] / point["jisc 2W"]
+    return point, counters
+
+
+def stage(number: int, case: str, joins: list[int], window: int, repeats: int) -> bool:
+    """Figure 7 (best case) or 8 (worst case)."""
+    points, counters = {}, {}
+    stage_seconds(Chain(joins[0], window // 10, window // 100), case, 1)
+    for count in joins:
+        points[count], counters[count] = stage_seconds(Chain(count, window, window // 10), case, repeats)
+    series = {name: [points[count][name] for count in joins] for name in points[joins[0]]}
+    drawing, axes = new_figure(f"JISC 2014, figure {number}: the migration stage, {case} case ({CASES[case]})", 1, 2)
+    for name, windows, dashes in (
+        ("as-published", 2, "-"),
+        ("jisc", 2, "-"),
+        ("moving-state", 2, "-"),
+        ("parallel-track", 1, "--"),
+        ("jisc", 1, "--"),
+    ):
+        label = f"{WAYS[name].label}: {'2 W' if windows == 2 else 'W'} of stream"
+        axes[0, 0].plot(joins, series[f"{name} {windows}W"], dashes, marker="o", color=WAYS[name].colour, label=label)
+    describe(axes[0, 0], "(a) running time", "number of joins", "execution time (s)")
+    for name, key in (
+        ("as-published", "over as published"),
+        ("parallel-track", "over default"),
+        ("moving-state", "over moving state"),
+    ):
+        axes[0, 1].plot(joins, series[key], marker="o", color=WAYS[name].colour, label=f"over {WAYS[name].label}")
+    axes[0, 1].axhline(1, color="black", linewidth=0.8)
+    describe(axes[0, 1], "(b) speedup of JISC", "number of joins", "time / JISC's time")
+    published, default = series["over as published"], series["over default"]
+    last = f"{joins[-1]} joins"
+    figures = {
+        f"speedup over as published, {last}": published[-1],
+        f"speedup over default, {last}": default[-1],
+        "least speedup over as published": min(published),
+        "least speedup over default": min(default),
+        "speedup over as published, most joins / fewest": published[-1] / published[0],
+        "speedup over moving state": ", ".join(f"{value:.2f}" for value in series["over moving state"]),
+    }
+    bars = [
+        Bar("least speedup over as published", 1.0, at_least=True),
+        Bar("least speedup over default", 1.0, at_least=True),
+    ]
+    if case == "best":
+        bars += [
+            Bar(f"speedup over as published, {last}", 2.0, at_least=True),
+            Bar("speedup over as published, most joins / fewest", 1.0, at_least=True),
+        ]
+    holds = "holds" if min(published) > 1 and published[-1] > published[0] else "holds in part"
+    shape = (
+        f"{holds}: JISC {published[0]:.2f} to {published[-1]:.2f} times as fast as parallel track as published "
+        f"({joins[0]} to {joins[-1]} joins), {default[0]:.2f} to {default[-1]:.2f} times as fast as our default, "
+        f"which ends after W; {series['over moving state'][-1]:.2f} times as fast as moving state."
+    )
+    paper = PaperFigure(
+        f"jisc_2014_figure_{number}",
+        f"JISC 2014, fig. {number}",
+        f"time during the migration stage, {case} case: JISC under parallel track, more so with more joins (best case: "
+        "up to an order of magnitude)",
+        f"{joins[0]} to {joins[-1]} joins, window {window:,} rows per stream, pushes of {window // 10:,} rows per "
+        f"stream; each push by the median of {repeats} alternating repetitions; CACQ not yet",
+    )
+    return save_figure(paper, drawing, figures, shape, {"joins": joins, **series, "counters": counters}, *bars)
+
+
+# Figure 9: normal operation.
+
+
+def normal_operation(joins: int = 20, window: int = 10_000, pairs: int = 60) -> bool:
+    """Figure 9: a plan reached by JISC, all states complete, against the same plan from the start, push by push."""
+    chain = Chain(joins, window, window // 20)
+    query = chain.query()
+    plan = chain.new_plan("worst")
+    settling = chain.window // chain.batch + 5
+    batches = chain.batches(chain.window, settling + pairs)
+    runs = {name: query.run_locally(plan) for name in ("plain", "plain again")}
+    runs["reached"] = query.run_locally(chain.plan)
+    for run in runs.values():
+        run.push(batches[0])
+    runs["reached"].migrate(plan, "jisc")
+    for batch in batches[1 : settling + 1]:
+        for run in runs.values():
+            run.push(batch)
+    assert not runs["reached"].migrating
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    gc.collect()
+    gc.disable()
+    for number, batch in enumerate(batches[settling + 1 :]):
+        order = list(runs)
+        for name in order[number % 3 :] + order[: number % 3]:
+            start = time.perf_counter()
+            runs[name].push(batch)
+            seconds[name].append(time.perf_counter() - start)
+    gc.enable()
+    ratios = {
+        name: [value / plain for value, plain in zip(seconds[name], seconds["plain"], strict=True)]
+        for name in ("reached", "plain again")
+    }
+    cost = {name: 100 * (statistics.median(values) - 1) for name, values in ratios.items()}
+    totals = {name: statistics.median(values) for name, values in seconds.items()}
+    drawing, axes = new_figure(f"JISC 2014, figure 9: normal operation, {joins} joins", 1, 2)
+    labels = ["plain", "plain again\n(noise)", "reached by JISC,\nall complete"]
+    millis = [1000 * totals[name] for name in ("plain", "plain again", "reached")]
+    axes[0, 0].bar(labels, millis, color=["#888888", "#BBBBBB", WAYS["jisc"].colour])
+    describe(axes[0, 0], "(a) median time of a push", "", "ms", legend=False)
+    for name, colour, label in (
+        ("plain again", "#888888", "plain again / plain"),
+        ("reached", WAYS["jisc"].colour, "reached by JISC / plain"),
+    ):
+        axes[0, 1].plot(sorted(ratios[name]), np.linspace(0, 1, pairs), color=colour, label=label)
+    axes[0, 1].axvline(1.02, color="black", linewidth=0.8, linestyle=":", label="2 % more")
+    axes[0, 1].set_xlim(0.8, 1.2)
+    describe(axes[0, 1], "(b) the same push in both: ratios", "ratio of times", "share of pushes")
+    figures = {
+        "cost in percent": cost["reached"],
+        "the same plan twice, percent": cost["plain again"],
+        "ms per push, plain": 1000 * totals["plain"],
+        "ms per push, reached by jisc": 1000 * totals["reached"],
+    }
+    shape = (
+        f"{'holds' if cost['reached'] < 2 else 'does not hold'}: {cost['reached']:+.1f} % (the same plan twice: "
+        f"{cost['plain again']:+.1f} %). Compared: a plan reached by JISC once its states are complete, and the same "
+        "plan from the start; one engine serves both, its hooks are one test for None per join side and push."
+    )
+    paper = PaperFigure(
+        "jisc_2014_figure_9",
+        "JISC 2014, fig. 9",
+        "normal operation: no overhead over plain symmetric hash joins",
+        f"{joins} joins, window {window:,}, {pairs} pushes of {chain.batch} rows per stream, each given to all in "
+        "turns; median of paired ratios; CACQ not yet",
+    )
+    return save_figure(paper, drawing, figures, shape, {"seconds": seconds}, Bar("cost in percent", 2.0))
+
+
+# Figure 10: time to the first result.
+
+LATENCY_WAYS = ["jisc", "moving-state"]
+
+
+def latency(chain: Chain, case: str, repeats: int) -> dict[str, float]:
+    """Seconds from the transition to the first result and to the end of the push, and of a push just before."""
+    query = chain.query()
+    plan = query.plan(chain.new_plan(case))
+    batches = chain.batches(chain.window, 8)
+    samples = []
+    for repeat in range(repeats + 1):
+        sample = {}
+        for name in LATENCY_WAYS:
+            run = query.run_locally(chain.plan)
+            run.push(batches[0])
+            gc.collect()
+            gc.disable()
+            ordinary = [_first_and_whole(run, batch, None, None) for batch in batches[1:-1]]
+            first, whole = _first_and_whole(run, batches[-1], plan, WAYS[name])
+            gc.enable()
+            usual_first, usual = (statistics.median(values) for values in zip(*ordinary, strict=True))
+            sample |= {f"{name} first": first, f"{name} whole": whole, f"{name} ordinary": usual}
+            sample |= {f"{name} first/ordinary": first / usual_first, f"{name} whole/ordinary": whole / usual}
+        if repeat:
+            samples.append(sample)
+    return medians(samples)
+
+
+def _first_and_whole(run: Any, batch: dict[str, pa.Table], plan: Plan | None, way: Way | None) -> tuple[float, float]:
+    start = time.perf_counter()
+    if plan is not None and way is not None:
+        run.migrate(plan, way.strategy, **way.options)
+    first = 0.0
+    for results in run.push_in_chunks(batch):
+        if not first and results.num_rows:
+            first = time.perf_counter() - start
+    assert first
+    return first, time.perf_counter() - start
+
+
+def first_output(sizes: dict[str, tuple[int, list[int]]], batch: int, repeats: int) -> bool:
+    """Figure 10, for joins by equality and by range, in the worst and the best case."""
+    drawing, axes = new_figure("JISC 2014, figure 10: from the transition to the first result", 2, 2)
+    figures: dict[str, Any] = {}
+    series: dict[str, Any] = {}
+    bars, growths, worst_of = [], [], {}
+    for row, (kind, (joins, windows)) in enumerate(sizes.items()):
+        for column, case in enumerate(("worst", "best")):
+            chains = [Chain(joins, window, batch, by_range=kind == "range") for window in windows]
+            points = [latency(chain, case, repeats) for chain in chains]
+            lines = {name: [point[name] for point in points] for name in points[0]}
+            series[f"{kind} {case}"] = {"windows": windows, **lines}
+            panel = axes[row, column]
+            for name in LATENCY_WAYS:
+                style = {"color": WAYS[name].colour, "marker": "o"}
+                panel.loglog(windows, 1000 * np.array(lines[f"{name} first"]), label=WAYS[name].label, **style)
+            ordinary = 1000 * np.array(lines["jisc ordinary"])
+            panel.loglog(windows, ordinary, ":", color="black", label="an ordinary push just before")
+            title = f"{'equality' if kind == 'hash' else '|Δk| < 2'}, {joins} joins, {case} case"
+            describe(panel, title, "window (rows per stream)", "time to first result (ms)")
+            ratio = max(lines["jisc first/ordinary"])
+            growth = lines["moving-state first"][-1] / lines["moving-state first"][0]
+            figures[f"{kind} {case}: jisc first result / ordinary, greatest"] = ratio
+            figures[f"{kind} {case}: jisc whole push / ordinary, greatest"] = max(lines["jisc whole/ordinary"])
+            figures[f"{kind} {case}: moving state, largest window / smallest"] = growth
+            figures[f"{kind} {case}: jisc, largest window / smallest"] = (
+                lines["jisc first"][-1] / lines["jisc first"][0]
+            )
+            figures[f"{kind} {case}: moving state / jisc at the largest"] = (
+                lines["moving-state first"][-1] / lines["jisc first"][-1]
+            )
+            bars.append(Bar(f"{kind} {case}: jisc first result / ordinary, greatest", 1.5))
+            bars.append(Bar(f"{kind} {case}: moving state, largest window / smallest", 2.0, at_least=True))
+            growths.append(fitted_power(windows, lines["moving-state first"]))
+            worst_of[f"{kind}, {case}"] = ratio
+    flat = all(ratio <= 1.5 for ratio in worst_of.values())
+    shape = (
+        f"{'holds' if flat else 'holds in part'}: JISC's first result takes at most "
+        + ", ".join(f"{ratio:.1f} ({what})" for what, ratio in worst_of.items())
+        + f" times an ordinary push; moving state grows with the window to the power {min(growths):.1f} to "
+        f"{max(growths):.1f}, far from the paper's hours: our states are computed by merging, not by nested loops."
+    )
+    paper = PaperFigure(
+        "jisc_2014_figure_10",
+        "JISC 2014, fig. 10",
+        "time from the transition to the first output: JISC flat, moving state growing with the window (nested loops: "
+        "76 minutes at 100,000)",
+        "; ".join(f"{kind}: {joins} joins, windows {w[0]:,} to {w[-1]:,}" for kind, (joins, w) in sizes.items())
+        + f"; pushes of {batch} rows per stream; range joins instead of nested loops; medians of {repeats}",
+    )
+    return save_figure(paper, drawing, figures, shape, series, *bars)
+
+
+# Figures 11 and 12: frequent transitions.
+
+FREQUENCY_WAYS = ["jisc", "moving-state", "parallel-track", "as-published"]
+
+
+def run_with_transitions(chain: Chain, case: str, way: Way | None, every: int, batches: list[Any]) -> float:
+    """Seconds of all pushes, with a transition there or back every so many windows."""
+    query = chain.query()
+    plans = itertools.cycle([query.plan(chain.new_plan(case)), query.plan(chain.plan)])
+    run = query.run_locally(chain.plan)
+    run.push(batches[0])
+    step = every * chain.window // chain.batch
+    gc.collect()
+    gc.disable()
+    start = time.perf_counter()
+    for number, batch in enumerate(batches[1:]):
+        if way is not None and number % step == 0:
+            run.migrate(next(plans), way.strategy, **way.options)
+        run.push(batch)
+    seconds = time.perf_counter() - start
+    gc.enable()
+    return seconds
+
+
+def frequencies(number: int, case: str, chain: Chain, windows: int, everys: list[int], repeats: int) -> bool:
+    """Figure 11 (worst case) or 12 (best case)."""
+    batches = chain.batches(chain.window, windows * chain.window // chain.batch)
+    points: dict[int, dict[str, float]] = {}
+    for every in everys:
+        samples = []
+        for _ in range(repeats):
+            sample = {name: run_with_transitions(chain, case, WAYS[name], every, batches) for name in FREQUENCY_WAYS}
+            sample["never"] = run_with_transitions(chain, case, None, every, batches)
+            samples.append(sample | {f"{name}/jisc": value / sample["jisc"] for name, value in sample.items()})
+        points[every] = medians(samples)
+    series = {name: [points[every][name] for every in everys] for name in points[everys[0]]}
+    title = f"JISC 2014, figure {number}: transitions at various frequencies, {case} case, {chain.joins} joins"
+    drawing, axes = new_figure(title, 1, 1, width=7)
+    for name in FREQUENCY_WAYS:
+        way = WAYS[name]
+        axes[0, 0].plot(everys, series[name], way.dashes, marker="o", color=way.colour, label=way.label)
+    axes[0, 0].plot(everys, series["never"], ":", color="black", label="no transition")
+    describe(axes[0, 0], CASES[case], "windows of stream between two transitions", "total time (s)")
+    published, default = series["as-published/jisc"], series["parallel-track/jisc"]
+    figures = {
+        "parallel track as published / jisc, least": min(published),
+        "parallel track as published / jisc, greatest": max(published),
+        "parallel track / jisc, least": min(default),
+        "moving state / jisc, least": min(series["moving-state/jisc"]),
+        "jisc at the highest frequency / without transitions": series["jisc"][0] / series["never"][0],
+    }
+    shape = (
+        f"{'holds' if min(published) > 1 else 'holds in part'}: parallel track as published takes {min(published):.2f} "
+        f"to {max(published):.2f} times JISC's time, our default {min(default):.2f} to {max(default):.2f} times; with "
+        f"a transition every {everys[0]} window{'s' if everys[0] > 1 else ''} JISC takes "
+        f"{figures['jisc at the highest frequency / without transitions']:.2f} times a run without."
+    )
+    paper = PaperFigure(
+        f"jisc_2014_figure_{number}",
+        f"JISC 2014, fig. {number}",
+        f"total time at various transition frequencies, {case} case: JISC under parallel track at any frequency",
+        f"{chain.joins} joins (20 in the paper), window {chain.window:,} (10,000), {windows} windows of stream, pushes "
+        f"of {chain.batch} rows per stream; medians of {repeats}; CACQ not yet",
+    )
+    bars = [
+        Bar("parallel track as published / jisc, least", 1.0, at_least=True),
+        Bar("parallel track / jisc, least", 1.0, at_least=True),
+    ]
+    return save_figure(paper, drawing, figures, shape, {"every": everys, **series}, *bars)
+
+
+def main() -> bool:
+    """All figures."""
+    return all(
+        [
+            stage(7, "best", JOINS, 10_000, STAGE_REPEATS),
+            stage(8, "worst", JOINS, 10_000, STAGE_REPEATS),
+            normal_operation(),
+            first_output(
+                {"hash": (10, [1_000, 3_000, 10_000, 30_000, 100_000]), "range": (4, [1_000, 3_000, 10_000, 30_000])},
+                batch=100,
+                repeats=3,
+            ),
+            frequencies(11, "worst", Chain(10, 2_000, 500), 20, [1, 2, 5, 10], 3),
+            frequencies(12, "best", Chain(10, 2_000, 500), 20, [1, 2, 5, 10], 3),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

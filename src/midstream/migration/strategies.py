@@ -1,0 +1,43 @@
+"""The migration strategies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from midstream.errors import BadMigration, did_you_mean, quoted
+from midstream.migration.gen_mig import GenMig
+from midstream.migration.jisc import JustInTimeStateCompletion
+from midstream.migration.moving_state import MovingState
+from midstream.migration.parallel_track import ParallelTrack
+from midstream.migration.pause_drain_resume import PauseDrainResume
+from midstream.migration.strategy import Strategy
+
+__all__ = ["STRATEGIES", "strategy_named"]
+
+STRATEGIES: dict[str, type[Strategy]] = {
+    strategy.name: strategy
+    for strategy in (PauseDrainResume, MovingState, ParallelTrack, GenMig, JustInTimeStateCompletion)
+}
+
+
+def strategy_named(name: object, options: Mapping[str, Any]) -> Strategy:
+    """The strategy with its options; raises ``BadMigration`` for unknown names and options."""
+    if not isinstance(name, str) or name not in STRATEGIES:
+        raise BadMigration(
+            f"there is no migration strategy {name!r}",
+            detail=f"There are {quoted(STRATEGIES)}.",
+            hint=did_you_mean(str(name), STRATEGIES),
+        )
+    chosen = STRATEGIES[name]
+    known = [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    public = [option for option in known if not option.startswith("_")]
+    for option in options:
+        if option not in known:
+            raise BadMigration(
+                f'strategy "{name}" has no option "{option}"',
+                detail=f"It has {quoted(public)}." if public else "It has no options.",
+                hint=did_you_mean(option, public),
+            )
+    return chosen(**options)
