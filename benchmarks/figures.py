@@ -18,6 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 __all__ = ["PaperFigure", "describe", "fitted_power", "new_figure", "save_figure"]
 
@@ -50,8 +51,12 @@ def describe(axes: Axes, title: str, x: str, y: str, *, legend: bool = True, fro
     axes.set_ylabel(y)
     if from_zero and axes.get_yscale() == "linear":
         axes.set_ylim(bottom=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axis.set_minor_formatter(NullFormatter())
     if legend:
-        axes.legend(fontsize=7.5, framealpha=0.85)
+        axes.legend(fontsize=7.5, framealpha=0.85, handlelength=3)
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
@@ -63,15 +68,20 @@ def save_figure(
     figure: PaperFigure,
     drawing: Figure,
     figures: dict[str, Any],
-    shape: str,
+    holds: bool,
+    seen: str,
     series: dict[str, Any],
     *bars: Bar,
 ) -> bool:
-    """Keep the drawing and the data beside it; whether all bars are met. ``shape`` says whether the paper's holds."""
+    """Keep the drawing and the data beside it; whether all bars are met. ``holds``: what is seen has the paper's shape.
+
+    What is seen names the factors.
+    """
     drawing.tight_layout()
     RESULTS.mkdir(exist_ok=True)
     drawing.savefig(RESULTS / f"{figure.name}.png", dpi=110)
     plt.close(drawing)
+    shape = f"{'holds' if holds else 'does not hold in full'}: {seen}"
     described = {"figure": figure.source, "paper shows": figure.shows, "shape": shape}
     return save(
         figure.name, {**described, **figures}, *bars, details={"settings": figure.settings, "series": _rounded(series)}

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from midstream import ContinuousQuery
 from midstream.algebra.plan import Plan
 
-__all__ = ["WAYS", "Recorded", "Way", "left_deep", "run_and_record"]
+__all__ = ["WAYS", "Recorded", "Way", "in_step", "left_deep", "run_and_record"]
 
 Pushed = Mapping[str, pa.Table]
 
@@ -119,3 +121,57 @@ def run_and_record(
     for migration in records[1].metrics["migrations"]:
         records[1].migration = {k: v for k, v in migration.items() if k not in ("old_plan", "new_plan")}
     return records
+
+
+@dataclass
+class InStep:
+    """What runs in step took: seconds by way, one row per repetition, one column per push; and their last metrics."""
+
+    seconds: dict[str, npt.NDArray[np.float64]]
+    rows: dict[str, list[int]]
+    metrics: dict[str, dict[str, Any]]
+
+    def pushes(self, name: str) -> npt.NDArray[np.float64]:
+        """Seconds of each push: the median over the repetitions."""
+        return np.median(self.seconds[name], axis=0)
+
+
+def in_step(
+    query: ContinuousQuery,
+    plan: str,
+    batches: Sequence[Pushed],
+    change_before: int,
+    to: Plan,
+    ways: Mapping[str, Way],
+    repeats: int,
+) -> InStep:
+    """Runs that differ in how they change their plan, before one of the pushes; its time is part of that push's.
+
+    Every push is given to all of them before the next one, in an order that rotates: what disturbs the machine for
+    longer than a push disturbs all alike. A way given under two names shows how far equal work differs.
+    """
+    seconds: dict[str, list[list[float]]] = {name: [] for name in ways}
+    rows: dict[str, list[int]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
+    names = list(ways)
+    for repeat in range(repeats):
+        runs = {name: query.run_locally(plan) for name in names}
+        rows = {name: [] for name in names}
+        for each in seconds.values():
+            each.append([])
+        gc.collect()
+        gc.disable()
+        try:
+            for number, batch in enumerate(batches):
+                turn = (number + repeat) % len(names)
+                for name in names[turn:] + names[:turn]:
+                    start = time.perf_counter()
+                    if number == change_before:
+                        runs[name].migrate(to, ways[name].strategy, **ways[name].options)
+                    results = runs[name].push(batch)
+                    seconds[name][-1].append(time.perf_counter() - start)
+                    rows[name].append(results.num_rows)
+        finally:
+            gc.enable()
+        metrics = {name: run.metrics() for name, run in runs.items()}
+    return InStep({name: np.array(each) for name, each in seconds.items()}, rows, metrics)

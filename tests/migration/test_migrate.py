@@ -36,7 +36,7 @@ FOUR = (
 QUERY = ContinuousQuery(FOUR, STREAMS)
 LEFT_DEEP, RIGHT_DEEP, BUSHY, OTHER = "((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d b) c) a"
 ORDERS = [RIGHT_DEEP, BUSHY, OTHER, LEFT_DEEP]
-TICKS = 56
+TICKS = 44
 
 
 def rows(*values):
@@ -68,7 +68,7 @@ def whole_input():
 @cache
 def expected():
     result = join_intervals(FOUR, STREAMS, whole_input())
-    assert result.num_rows > 400
+    assert result.num_rows > 200
     return result
 
 
@@ -80,6 +80,10 @@ def play(run, changes=None, until=TICKS):
             change(run)
         results.append(run.push(step))
     return results
+
+
+def as_tuples(table):
+    return sorted(zip(*table.to_pydict().values(), strict=True))
 
 
 def to(order, way):
@@ -144,8 +148,8 @@ REFUSALS = [
     ("a (b c)", "jisc", {}, BadJoinOrder, "M2002", 'does not name "d"', "Name each alias"),
     ("a (b (c e))", "jisc", {}, BadJoinOrder, "M2002", 'names "e"', "aliases and parentheses"),
     ("a (b (c d)", "jisc", {}, BadJoinOrder, "M2002", "does not close", None),
-    (FOREIGN.plan(), "jisc", {}, BadPlan, "M2001", "not one of this query's", r"plan\(\) or plans\(\)"),
-    (17, "jisc", {}, BadPlan, "M2001", "not one of this query's", r"plan\(\) or plans\(\)"),
+    (FOREIGN.plan(), "jisc", {}, BadPlan, "M2001", "not one of this query's", "plan() or plans()"),
+    (17, "jisc", {}, BadPlan, "M2001", "not one of this query's", "plan() or plans()"),
 ]
 
 
@@ -157,9 +161,8 @@ def test_what_is_refused_changes_nothing(plan, strategy, options, kind, code, te
             run.migrate(plan, strategy, **options)
         assert refusal.value.code == code
         assert str(refusal.value).startswith(f"[{code}]")
-        if hint is not None:
-            assert pytest.raises(AssertionError, match=hint, check=None) if False else True
-            assert __import__("re").search(hint, refusal.value.hint)
+        assert (refusal.value.hint is None) == (hint is None)
+        assert hint is None or hint in refusal.value.hint
         assert (run.plan, run.migrating, run.metrics()) == before
 
     run = QUERY.run_locally(LEFT_DEEP)
@@ -167,3 +170,385 @@ def test_what_is_refused_changes_nothing(plan, strategy, options, kind, code, te
     results = play(run, {0: [refused], 20: [refused, to(BUSHY, "parallel-track")], 24: [refused]})
     assert [record["strategy"] for record in run.metrics()["migrations"]] == ["parallel-track"]
     assert_exact(run, results)
+
+
+def test_a_way_to_rebuild_that_does_not_exist_is_refused():
+    run = QUERY.run_locally(LEFT_DEEP)
+    results = play(run, until=20)
+    with pytest.raises(BadMigration, match="no way 'parallel-track' to rebuild") as refusal:
+        run.rebuild("parallel-track")
+    assert refusal.value.code == "M3004"
+    assert "moving-state" in refusal.value.detail
+    results += [run.push(step) for step in pushes()[20:]]
+    assert_exact(run, results)
+
+
+@pytest.mark.parametrize("change", [lambda run: run.migrate(BUSHY), lambda run: run.rebuild()])
+def test_a_finished_run_is_not_changed(change):
+    run = QUERY.run_locally(LEFT_DEEP)
+    run.finish()
+    with pytest.raises(FinishedRun) as refusal:
+        change(run)
+    assert refusal.value.code == "M3002"
+    assert run.plan == QUERY.plan(LEFT_DEEP)
+
+
+ENDLESS = FOUR.replace("b [RANGE 8]", "b [RANGE UNBOUNDED]")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_unbounded_windows_are_refused_by_strategies_that_wait_for_their_end(way):
+    query = ContinuousQuery(ENDLESS, STREAMS)
+    run = query.run_locally(LEFT_DEEP)
+    results = [run.push(step) for step in pushes()[:20]]
+    strategy, options = WAYS[way]
+    if strategy in ("parallel-track", "gen-mig"):
+        with pytest.raises(BadMigration, match=f"{strategy} never ends") as refusal:
+            run.migrate(RIGHT_DEEP, strategy, **options)
+        assert "moving-state or jisc" in refusal.value.hint
+        assert (run.plan, run.metrics()["migrations"]) == (query.plan(LEFT_DEEP), [])
+    else:
+        run.migrate(RIGHT_DEEP, strategy, **options)
+    results += [run.push(step) for step in pushes()[20:]]
+    tables = pa.concat_tables([*results, run.finish()])
+    assert_same_bag(tables, join_intervals(ENDLESS, STREAMS, whole_input()))
+
+
+OTHER_OPERATORS = {
+    "distinct": "SELECT DISTINCT a.k, b.k AS j FROM a [RANGE 10], b [RANGE 8] WHERE a.k = b.k",
+    "aggregate": "SELECT a.k, COUNT(*) AS n FROM a [RANGE 10], b [RANGE 8] WHERE a.k = b.k GROUP BY a.k",
+    "difference": "SELECT k FROM a [RANGE 10] EXCEPT ALL SELECT k FROM b [RANGE 8] EXCEPT ALL SELECT k FROM c [NOW]",
+}
+
+
+def play_others(text, changes):
+    """As ``play``, for another query; from its first plan, against the oracle's snapshots. The run when it is over."""
+    used = [stream for stream in STREAMS if f"FROM {stream.name} [" in text or f", {stream.name} [" in text]
+    query = ContinuousQuery(text, used)
+    plans = list(query.plans())
+    run = query.run_locally(plans[0])
+    results = []
+    for number, step in enumerate(pushes()):
+        if number in changes:
+            changes[number](run, plans)
+        results.append(run.push({stream.name: step[stream.name] for stream in used}))
+    results.append(run.finish())
+    tables = {stream.name: whole_input()[stream.name] for stream in used}
+    assert_snapshot_equivalent(pa.concat_tables(results), snapshots(text, used, tables, range(-2, TICKS + 12)))
+    return run
+
+
+def refused(strategy, options, text, hint):
+    """A change to another plan than the one in force that must be refused."""
+
+    def change(run, plans):
+        before = run.plan, run.migrating, run.metrics()
+        other = next(plan for plan in reversed(plans) if plan != run.plan)
+        with pytest.raises(BadMigration, match=text) as refusal:
+            run.migrate(other, strategy, **options)
+        assert refusal.value.code == "M3004"
+        assert hint in refusal.value.hint
+        assert (run.plan, run.migrating, run.metrics()) == before
+
+    return change
+
+
+@pytest.mark.parametrize("name", OTHER_OPERATORS)
+@pytest.mark.parametrize("as_published", [False, True])
+def test_parallel_track_is_refused_with_operators_it_gets_wrong(name, as_published):
+    options = {"as_published": as_published}
+    change = refused("parallel-track", options, f"parallel-track cannot change a plan with {name}", "Use gen-mig")
+    assert play_others(OTHER_OPERATORS[name], {20: change}).metrics()["migrations"] == []
+
+
+@pytest.mark.parametrize("name", OTHER_OPERATORS)
+def test_reference_points_are_refused_with_operators_they_get_wrong(name):
+    change = refused("gen-mig", {"variant": "reference-point"}, f"cannot change a plan with {name}", "coalesce")
+    assert play_others(OTHER_OPERATORS[name], {20: change}).metrics()["migrations"] == []
+
+
+@pytest.mark.parametrize("name", OTHER_OPERATORS)
+@pytest.mark.parametrize("way", ["moving-state", "jisc", "coalesce", "coalesce, shortened", "positive-negative"])
+def test_other_strategies_change_any_plan(name, way):
+    strategy, options = WAYS[way]
+
+    def change(run, plans):
+        run.migrate(plans[-1], strategy, **options)
+        assert run.plan == plans[-1]
+
+    def back(run, plans):
+        run.migrate(plans[0], strategy, **options)
+
+    run = play_others(OTHER_OPERATORS[name], {20: change, 24: back, 40: change})
+    assert len(run.metrics()["migrations"]) == 3
+
+
+RAGGED = (
+    "SELECT a.k AS k, COUNT(*) AS n FROM a [RANGE 10], b [RANGE 8] WHERE a.k = b.k GROUP BY a.k"
+    " UNION ALL SELECT k, ts AS n FROM c [RANGE 10]"
+)
+
+
+@pytest.mark.parametrize("strategy", ["moving-state", "jisc"])
+def test_totals_united_with_other_rows_are_refused_where_they_must_be_computed_anew(strategy):
+    """How far the old plan's results reach is not one instant: the totals are told late, the other rows at once."""
+    change = refused(strategy, {}, f"{strategy} cannot tell how far", "Use gen-mig")
+    assert play_others(RAGGED, {20: change, 21: change, 40: change}).metrics()["migrations"] == []
+
+
+@pytest.mark.parametrize("strategy", ["moving-state", "jisc"])
+@pytest.mark.parametrize("way", ["coalesce", "coalesce, shortened", "positive-negative"])
+def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
+    def begin(run, plans):
+        run.migrate(plans[-1], WAYS[way][0], **WAYS[way][1])
+
+    change = refused(strategy, {}, f"{strategy} cannot tell how far", "Use gen-mig")
+    run = play_others(RAGGED, {20: begin, 23: change})
+    assert [record["strategy"] for record in run.metrics()["migrations"]] == ["gen-mig"]
+
+
+# What it records
+
+FIELDS = {
+    "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "is_over", "seconds", "states_shared",
+    "states_incomplete", "rows_recomputed", "rows_held_back", "old_results", "new_results",
+}  # fmt: skip
+
+
+def dense(query_text, order, ticks, start=0):
+    """A run of one key, with a row per stream and tick."""
+    names = [name for name in "abcd" if f"{name} [" in query_text]
+    run = ContinuousQuery(query_text, [Stream(name, SCHEMA, "ts") for name in names]).run_locally(order)
+    for time in range(start, start + ticks):
+        run.push({name: rows((time, 1)) for name in names})
+    return run
+
+
+THREE = (
+    "SELECT a.ts AS i, b.ts AS j, c.ts AS l FROM a [RANGE 4], b [RANGE 4], c [RANGE 4] WHERE a.k = b.k AND b.k = c.k"
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_migration_has_a_record(way):
+    run = dense(THREE, "(a b) c", 10)
+    strategy, options = WAYS[way]
+    old = run.plan.explain()
+    run.migrate("a (b c)", strategy, **options)
+    (record,) = run.metrics()["migrations"]
+    assert set(record) == FIELDS
+    assert (record["strategy"], record["options"]) == (strategy, options)
+    assert (record["old_plan"], record["new_plan"]) == (old, run.plan.explain())
+    assert record["began_at"] == 9
+    assert record["is_over"] == (way == "moving-state") == (not run.migrating)
+    run.push({name: rows((30, 1)) for name in "abc"})
+    (record,) = run.metrics()["migrations"]
+    assert (record["is_over"], run.migrating) == (True, False)
+    assert record["ended_at"] == (9 if way == "moving-state" else 30)
+    assert record["seconds"] >= 0
+
+
+@pytest.mark.parametrize("strategy", ["moving-state", "jisc"])
+def test_the_record_tells_what_was_shared_and_what_was_computed(strategy):
+    """Five rows are alive in each window, so that the state of (b c) has 25 tuples; a, b and c are shared."""
+    run = dense(THREE, "(a b) c", 10)
+    run.migrate("a (b c)", strategy)
+    (record,) = run.metrics()["migrations"]
+    computed = (record["states_shared"], record["states_incomplete"], record["rows_recomputed"])
+    assert computed == ((3, 0, 25) if strategy == "moving-state" else (3, 1, 0))
+    assert (record["old_results"], record["new_results"], record["rows_held_back"]) == (0, 0, 0)
+
+
+def test_parallel_track_records_what_each_box_gave_and_what_was_held_back():
+    """Three streams of one key, a row per tick each, rows valid for five ticks; the last old ones end at 14.
+
+    n new rows in each window give n³ results in the new box that wait, and the old box gives the others.
+    """
+    run = dense(THREE, "(a b) c", 10)
+    run.migrate("a (b c)", "parallel-track")
+    held, given = [], []
+    for time in range(10, 16):
+        given.append(run.push({name: rows((time, 1)) for name in "abc"}).num_rows)
+        held.append(run.metrics()["held_back"])
+    # All combinations of five alive rows that contain one of the newest rows; the new box knows 1, 2, 3, 4, 5 of five.
+    assert held == [1, 8, 27, 64, 0, 0]
+    assert given == [61 - 1, 61 - 7, 61 - 19, 61 - 37, 61 + 64, 61]
+    (record,) = run.metrics()["migrations"]
+    assert (record["old_results"], record["new_results"], record["rows_held_back"]) == (60 + 54 + 42 + 24 + 0, 125, 125)
+    assert (record["began_at"], record["ended_at"]) == (9, 14)
+
+
+def test_gen_mig_records_what_each_box_gave_and_holds_back_nothing():
+    run = dense(THREE, "(a b) c", 10)
+    run.migrate("a (b c)", "gen-mig")
+    for time in range(10, 16):
+        assert run.push({name: rows((time, 1)) for name in "abc"}).num_rows == 61
+        assert run.metrics()["held_back"] == 0
+    (record,) = run.metrics()["migrations"]
+    # Before the split, at 14, all results are the old box's; the row of 14 makes 61 that are the new one's alone.
+    assert record["old_results"] == 4 * 61
+    assert record["new_results"] == 4**3 - 3**3 + 3**3 - 2**3 + 2**3 - 1 + 1 + 61
+    assert (record["rows_held_back"], record["began_at"], record["ended_at"]) == (0, 9, 14)
+
+
+@pytest.mark.parametrize(
+    ("way", "migrating"),
+    [
+        ("moving-state", [False] * 14),
+        ("jisc", [True] * 5 + [False] * 9),
+        ("parallel-track", [True] * 5 + [False] * 9),
+        ("parallel-track as published", [True] * 10 + [False] * 4),
+        ("coalesce", [True] * 5 + [False] * 9),
+        ("coalesce, shortened", [True] * 5 + [False] * 9),
+        ("reference-point", [True] * 5 + [False] * 9),
+        ("positive-negative", [True] * 5 + [False] * 9),
+    ],
+)
+def test_a_run_is_migrating_for_as_long_as_the_strategy_takes(way, migrating):
+    """Right after ``migrate``, and after each of the following pushes; the last old rows end at 14."""
+    run = dense(THREE, "(a b) c", 10)
+    strategy, options = WAYS[way]
+    run.migrate("a (b c)", strategy, **options)
+    seen = [run.migrating]
+    for time in range(10, 23):
+        run.push({name: rows((time, 1 if way != "jisc" else 2)) for name in "abc"})
+        seen.append(run.migrating)
+    assert seen == migrating
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_migration_before_the_first_row_has_nothing_to_wait_for(way):
+    run = QUERY.run_locally(LEFT_DEEP)
+    to(RIGHT_DEEP, way)(run)
+    first = run.push(pushes()[0])
+    assert not run.migrating
+    (record,) = run.metrics()["migrations"]
+    assert (record["is_over"], record["began_at"]) == (True, None)
+    results = [first, *(run.push(step) for step in pushes()[1:])]
+    assert_exact(run, results)
+
+
+# What happens on the way
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("until", [20, 21, 25, 30])
+def test_finish_in_mid_migration_gives_all_the_rest(way, until):
+    run = QUERY.run_locally(LEFT_DEEP)
+    results = play(run, {16: [to(RIGHT_DEEP, way)]}, until=until)
+    if until == 20:
+        to(BUSHY, way)(run)
+    results.append(run.finish())
+    tables = {name: pa.concat_tables(step[name] for step in pushes()[:until]) for name in "abcd"}
+    assert_same_bag(pa.concat_tables(results), join_intervals(FOUR, STREAMS, tables))
+    assert not run.migrating
+    assert all(record["is_over"] for record in run.metrics()["migrations"])
+
+
+@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("first", WAYS)
+def test_migrations_overlap_in_any_combination(first, second):
+    """Two at once, before the first is over, three deep, and one after the other."""
+    run = QUERY.run_locally(LEFT_DEEP)
+    changes = {
+        14: [to(RIGHT_DEEP, first)],
+        17: [to(BUSHY, second)],
+        19: [to(OTHER, first)],
+        33: [to(LEFT_DEEP, second), to(BUSHY, first)],
+        42: [to(RIGHT_DEEP, second)],
+    }
+    results = play(run, changes)
+    assert len(run.metrics()["migrations"]) == 6
+    for result in results:
+        begins = result.column("valid_from").to_pylist()
+        assert begins == sorted(begins)
+    assert_exact(run, results)
+
+
+@pytest.mark.parametrize("rebuild", ["moving-state", "jisc"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rebuild_changes_no_result_and_no_migration(way, rebuild):
+    def rebuilt(run):
+        before = run.plan, run.metrics()["migrations"], run.metrics()["held_back"]
+        run.rebuild(rebuild)
+        after = run.plan, run.metrics()["migrations"], run.metrics()["held_back"]
+        assert after == before
+
+    run = QUERY.run_locally(LEFT_DEEP)
+    changes = {moment: [rebuilt] for moment in (0, 10, 18, 21, 40)}
+    results = play(run, {**changes, 15: [to(RIGHT_DEEP, way)], 20: [rebuilt, to(BUSHY, way), rebuilt]})
+    assert len(run.metrics()["migrations"]) == 2
+    assert_exact(run, results)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fetched", [0, 1])
+def test_a_push_whose_results_are_not_fetched_is_part_of_the_state(way, fetched):
+    """The pieces that nobody fetched are lost, as it is said there; nothing else is, though a migration is under way."""
+    whole, abandoned = QUERY.run_locally(LEFT_DEEP, chunk_rows=4), QUERY.run_locally(LEFT_DEEP, chunk_rows=4)
+    for number, step in enumerate(pushes()[:38]):
+        if number in (15, 24):
+            for run in (whole, abandoned):
+                to(RIGHT_DEEP if number == 15 else BUSHY, way)(run)
+        reference = whole.push(step)
+        if number in (16, 18, 25):
+            pieces = abandoned.push_in_chunks(step)
+            for _ in range(fetched):
+                next(pieces, None)
+            if number == 18:
+                pieces.close()
+            continue
+        assert as_tuples(abandoned.push(step)) == as_tuples(reference)
+        assert abandoned.migrating == whole.migrating
+    assert as_tuples(abandoned.finish()) == as_tuples(whole.finish())
+    assert abandoned.metrics()["results"] == whole.metrics()["results"]
+
+
+# Pause, drain, resume
+
+STATELESS = "SELECT k, ts AS t FROM a [RANGE 10] WHERE k > 0 AND k < 3 UNION ALL SELECT k, ts AS t FROM b [NOW]"
+
+
+def test_pause_drain_resume_changes_a_plan_without_state():
+    """No query has two plans without state, so that this is tested below ``run``: sides swapped, conditions split."""
+    query = ContinuousQuery(STATELESS, STREAMS)
+    plan = query.plan()
+    other = split_conjunctions(Union(plan.inputs[1], plan.inputs[0]))
+    assert other != plan
+    cell, unchanged = Cell(plan, other), Cell(plan, other)
+    for number, step in enumerate(pushes()):
+        arrived = {name: Rows(np.array(step[name]["ts"]), _columns(step[name])) for name in "ab"}
+        if number == 20:
+            cell.migrate(other, "pause-drain-resume")
+        results = [_values(each.push(arrived, number - 2)) for each in (cell, unchanged)]
+        assert results[0] == results[1]
+    assert cell.plan == other
+    (record,) = cell.metrics()["migrations"]
+    assert (record["strategy"], record["began_at"], record["ended_at"]) == ("pause-drain-resume", 17, 17)
+    assert record["is_over"]
+    assert not cell.is_migrating
+
+
+@pytest.mark.parametrize("text", [FOUR, *OTHER_OPERATORS.values()])
+def test_pause_drain_resume_is_refused_with_state(text):
+    used = [stream for stream in STREAMS if f"FROM {stream.name} [" in text or f", {stream.name} [" in text]
+    query = ContinuousQuery(text, used)
+    first, *_, last = query.plans()
+    run = query.run_locally(first)
+    with pytest.raises(BadMigration, match="cannot change a plan with state") as refusal:
+        run.migrate(last, "pause-drain-resume")
+    assert refusal.value.hint == "Use jisc or moving-state."
+    assert "would be lost" in refusal.value.detail
+    assert (run.plan, run.metrics()["migrations"]) == (first, [])
+
+
+def _columns(table):
+    return {name: table[name].combine_chunks() for name in table.column_names}
+
+
+def _values(batches):
+    rows = []
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns()]
+        rows += zip(batch.valid_from.tolist(), batch.valid_to.tolist(), *columns, strict=True)
+    return sorted(rows)

@@ -19,6 +19,7 @@ EXAMPLES = settings().max_examples
 STRATEGIES = [
     ("moving-state", {}),
     ("jisc", {}),
+    ("jisc", {"as_published": True}),
     ("parallel-track", {}),
     ("parallel-track", {"as_published": True}),
     ("gen-mig", {}),
@@ -118,27 +119,27 @@ def run_migrated(scenario, changes, chunk_rows=1 << 20) -> pa.Table:
     return pa.concat_tables(results)
 
 
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=EXAMPLES * 4 // 3)
 @given(migrated_scenarios())
 def test_any_migration_equals_the_oracle(case):
     scenario, changes = case
     assert_snapshot_equivalent(run_migrated(scenario, changes), scenario.expected())
 
 
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=EXAMPLES * 4 // 3)
 @given(migrated_scenarios(operators=JOIN_OPERATORS))
 def test_joins_give_each_row_once_through_any_migration(case):
     scenario, changes = case
     assert_same_bag(run_migrated(scenario, changes), scenario.expected_intervals())
 
 
-@settings(max_examples=2 * EXAMPLES)
 @given(migrated_scenarios(crashes=True), st.sampled_from([1, 3, 1 << 20]))
 def test_derived_state_can_be_thrown_away_at_any_moment(case, chunk_rows):
     scenario, changes = case
     assert_snapshot_equivalent(run_migrated(scenario, changes, chunk_rows), scenario.expected())
 
 
+@settings(max_examples=EXAMPLES * 2 // 3)
 @given(migrated_scenarios(crashes=True, operators=JOIN_OPERATORS), st.sampled_from([1, 3, 1 << 20]))
 def test_joins_give_each_row_once_though_derived_state_is_thrown_away(case, chunk_rows):
     scenario, changes = case

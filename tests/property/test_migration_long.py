@@ -54,7 +54,7 @@ OTHERS = {
 STRATEGIES = [
     ("moving-state", {}),
     ("jisc", {}),
-    ("jisc", {}),
+    ("jisc", {"as_published": True}),
     ("parallel-track", {}),
     ("parallel-track", {"as_published": True}),
     ("gen-mig", {}),

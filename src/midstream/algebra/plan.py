@@ -90,6 +90,13 @@ class Plan:
 
         return identity(self)
 
+    @cached_property
+    def equal_expressions(self) -> tuple[frozenset[Expression], ...]:
+        """Classes of expressions that the node's joins make equal in every row."""
+        from midstream.algebra.identity import equality_classes, join_block
+
+        return tuple(equality_classes(join_block(self)[1])[0])
+
     @property
     def time_domain(self) -> TimeDomain:
         domains = {window.stream.time_domain for window in self.windows()}

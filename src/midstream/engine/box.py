@@ -130,6 +130,8 @@ class PlanBox(Box):
         self.windows = windows
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
+        self.sweep_share = 0
+        """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
         self.results = 0
         """How many results it has given."""
         self._begins = BEGINNING
@@ -151,7 +153,26 @@ class PlanBox(Box):
             batch = self.told_here(batch)
             self.results += len(batch)
             yield batch
+        self._sweep_past(arrived)
         self._expire()
+
+    def _sweep_past(self, arrived: Arrived) -> None:
+        """Complete some of what incomplete states still lack, the lowest first: others can be computed from them."""
+        if not self.sweep_share or not self.is_migrating:
+            return
+        budget = self.sweep_share * sum(len(batch) for batch in arrived.values())
+        for join in self.joins():
+            for side in join.sides:
+                while side.past is not None and budget > 0:
+                    passed = side.past.sweep(budget)
+                    budget -= passed
+                    if passed == 0:
+                        break
+
+    @property
+    def rows_completed(self) -> int:
+        """Tuples that were computed to complete states."""
+        return sum(side.rows_completed for join in self.joins() for side in join.sides)
 
     def told_here(self, batch: Batch) -> Batch:
         """The results as far as they are this plan's to tell."""

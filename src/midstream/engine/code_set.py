@@ -1,7 +1,8 @@
 """A growing set of key codes, which answers what of a request is new to it.
 
 Requests are single codes (equality joins) or intervals of codes (range joins). Single codes are kept in sorted arrays
-that are merged geometrically, intervals as one sorted list of disjoint ones.
+that are merged geometrically, intervals as one sorted list of disjoint ones. Beside these, all codes below a floor may
+be in the set.
 
 >>> codes = CodeSet()
 >>> codes.add_missing(np.array([7, 7, 3]), np.array([7, 7, 3]))
@@ -20,13 +21,15 @@ from midstream.engine.kernels import Flags, Ints
 
 __all__ = ["CodeSet"]
 
-_HIGHEST = 2**63 - 1
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class CodeSet:
     """Codes, and what of a request is not among them."""
 
     def __init__(self) -> None:
+        self.floor = _LOWEST
+        """All codes below are in the set."""
         self._points: list[Ints] = []
         self._lows = np.empty(0, np.int64)
         self._highs = np.empty(0, np.int64)
@@ -42,7 +45,7 @@ class CodeSet:
 
     def contains(self, codes: Ints) -> Flags:
         """Which of the codes are in the set."""
-        found = np.zeros(len(codes), np.bool_)
+        found = codes < self.floor
         for points in self._points:
             places = np.minimum(np.searchsorted(points, codes), len(points) - 1)
             found |= points[places] == codes
@@ -60,8 +63,11 @@ class CodeSet:
             self._points[-1] = np.sort(np.concatenate([self._points[-1], last]))
 
     def _add_intervals(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
-        if self._points:
-            points = np.sort(np.concatenate(self._points))
+        if self.floor > _LOWEST:
+            self._lows = np.concatenate([self._lows, [_LOWEST]])
+            self._highs = np.concatenate([self._highs, [self.floor - 1]])
+        if self._points or self.floor > _LOWEST:
+            points = np.concatenate([*self._points, np.empty(0, np.int64)])
             self._points = []
             self._lows, self._highs = _joined(
                 np.concatenate([self._lows, points]), np.concatenate([self._highs, points])

@@ -53,6 +53,8 @@ class JoinOperator(Operator):
         self.is_topmost = False
         self.oldest_new: Ints | None = None
         """Row numbers, one per store: results that refer to no older row are left out (see ``leave_out_new``)."""
+        self.counts_keys = False
+        """Whether incomplete states count the keys that are left: see ``past``."""
         self._results_per_row = 0.0
         left_keys, right_keys, residual = self._keys(plan.predicates)
         band = None if left_keys else find_band(residual, *self._relations())
@@ -130,7 +132,7 @@ class JoinOperator(Operator):
         for side, partner in zip(self.sides, reversed(self.inputs), strict=True):
             side.state.expire(partner.frontier)
             # A completed state may serve joins above, whose partners are perhaps not as far.
-            if side.past is not None and side.past.expire(min(partner.frontier, retention)):
+            if side.past is not None and side.past.expire(min(partner.frontier, retention), self.counts_keys):
                 side.complete()
 
     @property
@@ -164,9 +166,11 @@ class JoinOperator(Operator):
     def request_past(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
         """Ask for what the new tuples of inputs that are known already will need of incomplete states."""
         for side, other, child in zip(self.sides, reversed(self.sides), reversed(self.inputs), strict=True):
-            if side.past is not None and id(child) in outputs:
-                new = other.keyed(concatenate(child.layout, list(outputs[id(child)])))
-                side.past.request(new.lows, new.highs)
+            if side.past is not None:
+                if id(child) in outputs:
+                    new = other.keyed(concatenate(child.layout, list(outputs[id(child)])))
+                    side.past.request(new.lows, new.highs)
+                side.past.forward()
 
     def _met(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Iterator[Batch]:
         pairs = PairBuffer(len(self.layout.stores), 0, self.chunk_rows)

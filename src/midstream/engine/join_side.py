@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.expressions import Column, Expression
-from midstream.algebra.identity import equality_classes, join_block
 from midstream.algebra.plan import Plan
 from midstream.engine.band import Band
 from midstream.engine.batch import Batch, Layout
@@ -38,9 +37,7 @@ def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
     """The key by its canonical name in the subplan, and all its names there."""
     names = {key}
     if isinstance(key, Column):
-        _, conditions = join_block(subplan)
-        classes, _ = equality_classes(conditions)
-        for members in classes:
+        for members in subplan.equal_expressions:
             if key in members:
                 names |= {m for m in members if isinstance(m, Column) and m.type == key.type and m in subplan.columns}
     return min(names, key=lambda name: name.text), frozenset(names)
@@ -58,6 +55,7 @@ class JoinSide:
         self.state = JoinState(len(layout.stores))
         self.past: JoinedPast | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
+        self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
         for key in self.keys:
             if isinstance(key, Column) and not is_exact(key.type):
@@ -110,17 +108,18 @@ class JoinSide:
             return []
         return self.past.reach(probing.lows, probing.highs)
 
-    def complete(self) -> int:
-        """Bring in all that is still missing from before; how many tuples had to be computed."""
-        if self.past is None:
-            return 0
-        before = self.past.computed
-        states = self.past.reach_all()
-        computed = self.past.computed - before
-        for state in states:
-            self.state.take_in(state)
-        self.past = None
-        return computed
+    def complete(self) -> None:
+        """Bring in all that is still missing from before."""
+        if self.past is not None:
+            for state in self.past.reach_all():
+                self.state.take_in(state)
+            self._completed += self.past.computed
+            self.past = None
+
+    @property
+    def rows_completed(self) -> int:
+        """Tuples from before that had to be computed."""
+        return self._completed + (0 if self.past is None else self.past.computed)
 
     def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
         parts, flags = [], None

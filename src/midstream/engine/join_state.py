@@ -135,6 +135,17 @@ class JoinState:
         codes = np.concatenate([none, *(run.codes for run in self._runs)])
         return codes, np.concatenate([none, *(run.tuples[:, TO] for run in self._runs)])
 
+    def code_after(self, code: int, count: int) -> int | None:
+        """A code such that about so many tuples lie between the two; None if there are none from the first on."""
+        ahead = [(run, int(np.searchsorted(run.codes, code))) for run in self._runs]
+        ahead = [(run, place) for run, place in ahead if place < len(run)]
+        if not ahead:
+            return None
+        longest, place = max(ahead, key=lambda item: len(item[0]))
+        if place + count < len(longest):
+            return int(longest.codes[place + count])
+        return max(int(run.codes[-1]) for run, _ in ahead)
+
     def between(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
         """The tuples whose code lies in one of the intervals (both ends included; in order, none overlapping).
 

@@ -16,7 +16,9 @@ join's own key, its state serves as it is; otherwise the side's old tuples are s
 side has the whole key, or there is none, all is computed at the first request.
 
 A state is whole when every key of the driver has been attempted or has lost its last old tuple (section 4.3; the
-driver's own state must be whole to know them), or when all old tuples have ended.
+driver's own state must be whole to know them), or when all old tuples have ended. Keys that nobody asks for would keep
+it incomplete for as long as a window; so, beside what is asked for, each push completes a bounded number of further
+keys, in the order of their codes (``sweep``). Without that, keys are counted down as in the paper.
 """
 
 from __future__ import annotations
@@ -36,8 +38,7 @@ from midstream.engine.operator import Operator
 
 __all__ = ["JoinedPast", "KnownPast", "Past"]
 
-_SETTLING = 4
-"""Pushes before keys are counted: the first ones after a transition have enough to do."""
+_HIGHEST = 2**63 - 1
 
 
 class Past(Protocol):
@@ -105,53 +106,89 @@ class JoinedPast:
         self._others = others
         self._is_keyed = is_keyed
         self._drives_by_own_key = drives_by_own_key
+        self._asked: list[tuple[Ints, Ints]] = []
         self._driving: list[NewTuples] = []
         self._ends = ends
         self._attempted = CodeSet()
         self._countdown: _Countdown | None = None
         self._is_whole = False
-        self._age = 0
 
     @property
     def is_whole(self) -> bool:
         return self._is_whole
 
     def request(self, lows: Ints, highs: Ints) -> None:
-        if self._is_whole or not self._is_keyed:
+        if not self._is_whole and len(lows):
+            self._asked.append((lows, highs))
+
+    def forward(self) -> None:
+        """Take the driving tuples for all that has been requested, and request their partners in turn."""
+        asked, self._asked = self._asked, []
+        if self._is_whole or not self._is_keyed or not asked:
             return
+        lows, highs = asked[0]
+        if len(asked) > 1:
+            is_point = all(low is high for low, high in asked)
+            lows = np.concatenate([low for low, _ in asked])
+            highs = lows if is_point else np.concatenate([high for _, high in asked])
         lows, highs = self._attempted.add_missing(lows, highs)
         if len(lows) == 0:
             return
         if self._countdown is not None:
             self._countdown.attempt(lows, highs)
-        parts = [state.between(lows, highs) for state in self._drivers.reach(lows, highs)]
-        for codes, tuples in parts:
-            self._drive(codes, tuples)
+        for state in self._drivers.reach(lows, highs):
+            self._drive(*state.between(lows, highs))
 
     def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
         if not self._is_keyed:
             return self.reach_all()
         self.request(lows, highs)
-        self._fulfil()
+        self.forward()
+        self.fulfil()
         return [self.memo]
 
     def reach_all(self) -> list[JoinState]:
+        self.forward()
         if not self._is_whole:
             for state in self._drivers.reach_all():
                 tuples = state.everything()
                 rest = ~self._attempted.contains(tuples.codes)
                 self._drive(tuples.codes[rest], tuples.tuples[rest])
             self._is_whole = True
-        self._fulfil()
+        self.fulfil()
         return [self.memo]
 
-    def expire(self, frontier: int) -> bool:
-        """Forget what has ended; whether the past is whole now."""
+    def sweep(self, count: int) -> int:
+        """Complete about so many driving tuples that nobody has asked for yet, in the order of their codes; how many.
+
+        The driver and the others must be whole: then no state below has to be completed for it.
+        """
+        if self._is_whole or not self._is_keyed or not (self._drivers.is_whole and self._others.is_whole):
+            return 0
+        states = self._drivers.reach_all()
+        ends = [end for state in states if (end := state.code_after(self._attempted.floor, count)) is not None]
+        if not ends:
+            self._is_whole = True
+            return 0
+        lows, highs = np.array([self._attempted.floor]), np.array([min(ends)])
+        passed = 0
+        for state in states:
+            codes, tuples = state.between(lows, highs)
+            fresh = ~self._attempted.contains(codes)
+            self._drive(codes[fresh], tuples[fresh])
+            passed += len(codes)
+        self.fulfil()
+        self._attempted.floor = min(min(ends), _HIGHEST - 1) + 1
+        self._is_whole = all(state.code_after(self._attempted.floor, 0) is None for state in states)
+        return passed
+
+    def expire(self, frontier: int, counts: bool) -> bool:
+        """Forget what has ended; whether the past is whole now. ``counts`` the keys that are left, if nobody sweeps."""
         self.memo.expire(frontier)
         if not self._is_whole and frontier >= self._ends:
             self._is_whole = True
-        self._age += 1
-        if not self._is_whole and self._is_keyed and self._age > _SETTLING and self._drivers.is_whole:
+            self._driving = []
+        if counts and not self._is_whole and self._is_keyed and self._drivers.is_whole:
             if self._countdown is None:
                 self._countdown = _Countdown(self._drivers.reach_all(), self._attempted)
             self._is_whole = self._countdown.expire(frontier) == 0
@@ -171,7 +208,7 @@ class JoinedPast:
             self._others.request(new.lows, new.highs)
             self._driving.append(new)
 
-    def _fulfil(self) -> None:
+    def fulfil(self) -> None:
         """Join the driving tuples with their old partners, and remember the results."""
         driving, self._driving = self._driving, []
         for new in driving:

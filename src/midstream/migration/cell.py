@@ -83,6 +83,7 @@ class Cell:
         )
         self._to_tell += results
         self._migrations.append((record, self._box))
+        self._note_progress()
 
     def rebuild(self, way: Way) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
@@ -113,15 +114,18 @@ class Cell:
         yield from results
         self.watermark = watermark
         self._box = self._box.settled()
-        self._note_ends()
+        self._note_progress()
         self.windows.release(self._box.horizons())
 
-    def _note_ends(self) -> None:
-        """Write down the end of migrations that are over: done, or replaced by a later one."""
+    def _note_progress(self) -> None:
+        """Keep the records up to date. A migration is over when it is done, or replaced by a later one."""
         running = {id(part) for part in self._box.parts()}
         for record, box in self._migrations:
-            if not record.is_over and (id(box) not in running or not box.is_migrating):
-                record.end(self.watermark)
+            if not record.is_over or box is self._box:
+                if isinstance(box, PlanBox):
+                    record.rows_completed = box.rows_completed
+                if id(box) not in running or not box.is_migrating:
+                    record.end(self.watermark)
 
     def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
         try:

@@ -3,7 +3,8 @@
 Aly et al. 2014, section 4. A join state that the old plan lacked, or that was incomplete there (section 4.5, overlapped
 transitions), starts incomplete: its old tuples are computed when a tuple first asks for their key (``engine/past``).
 The states of the joins' inputs are always complete. The change takes effect at once, and no push pays for more than the
-keys it asks for.
+keys it asks for, and a bounded share of the others, so that a state is complete after some pushes and not only when its
+old tuples have ended (``as_published=True`` leaves that out).
 
 Other stateful operators follow the paper (section 4.7) where their input stays what it was: their state passes on as it
 is. Where it does not (a distinct or a partial aggregate pushed below a join, a reordered difference), their state is
@@ -20,7 +21,10 @@ from typing import ClassVar
 from midstream.migration.strategy import Begun, Switch
 from midstream.migration.takeover import Way, take_over
 
-__all__ = ["JustInTimeStateCompletion"]
+__all__ = ["SWEEP_SHARE", "JustInTimeStateCompletion"]
+
+SWEEP_SHARE = 2
+"""Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,14 @@ class JustInTimeStateCompletion:
 
     name: ClassVar[str] = "jisc"
 
+    as_published: bool = False
+    """Complete nothing but what is asked for, and count the keys that are left."""
+
     def begin(self, switch: Switch) -> Begun:
         box, results = take_over(switch, Way.JISC)
+        box.sweep_share = 0 if self.as_published else SWEEP_SHARE
+        for join in box.joins():
+            join.counts_keys = self.as_published
         if not box.is_migrating:
             switch.record.end(switch.watermark)
         return box, results

@@ -30,7 +30,9 @@ class MigrationRecord:
     states_incomplete: int = 0
     """States that the new plan lacked, to be completed on demand."""
     rows_recomputed: int = 0
-    """Tuples computed to complete the new plan's states."""
+    """Tuples computed at once for the new plan's states."""
+    rows_completed: int = 0
+    """Tuples computed for states that were to be completed."""
     rows_held_back: int = 0
     """Results of the new box that had to wait."""
     old_results: int = 0
@@ -60,7 +62,7 @@ class MigrationRecord:
             "seconds": None if self.ended is None else self.ended - self.began,
             "states_shared": self.states_shared,
             "states_incomplete": self.states_incomplete,
-            "rows_recomputed": self.rows_recomputed,
+            "rows_recomputed": self.rows_recomputed + self.rows_completed,
             "rows_held_back": self.rows_held_back,
             "old_results": self.old_results,
             "new_results": self.new_results,

@@ -33,7 +33,7 @@ from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration
 from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Begun, Switch
+from midstream.migration.strategy import Switch
 
 __all__ = ["Way", "rebuilt", "take_over"]
 
@@ -47,7 +47,7 @@ class Way(enum.Enum):
     """Those of joins on demand."""
 
 
-def take_over(switch: Switch, way: Way) -> Begun:
+def take_over(switch: Switch, way: Way) -> tuple[PlanBox, list[Batch]]:
     """The new plan, with its states; and what the old plan still had to tell."""
     old = switch.old
     takeover = _Takeover(switch.plan, switch, old.donor(), way)
@@ -211,7 +211,7 @@ class _Takeover:
                 self._record.rows_recomputed += len(history)
                 side.add(history)
             if self._way is Way.MOVING_STATE or wanted:
-                self._record.rows_recomputed += side.complete()
+                side.complete()
             if self._way is Way.JISC and (donor is not None or side.past is None):
                 self._pasts[id(child), side.key] = KnownPast(side.state.copy(), side.past)
         return [join.everything()] if wanted else []
