@@ -105,8 +105,8 @@ def write_readme_table() -> None:
     for path in sorted(RESULTS.glob("*.json")):
         kept = json.loads(path.read_text())
         if "paper shows" in kept:
-            missed = [bar for bar, verdict in kept["bars"].items() if verdict != "met"]
-            seen = kept["shape"] + (f" **Missed: {'; '.join(missed)}.**" if missed else "")
+            open_bars = [f"{bar}: {verdict}" for bar, verdict in kept["bars"].items() if verdict != "met"]
+            seen = kept["shape"] + (f" **Bars: {'; '.join(open_bars)}.**" if open_bars else "")
             link = f"[{kept['figure']}](results/{path.stem}.png)"
             lines.append(f"| {link} | {kept['paper shows']} | {seen} | {kept['settings']} |")
     before, _, rest = README.read_text().partition(BEGIN)

@@ -78,15 +78,22 @@ def environment() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a figure must keep to."""
+    """What a figure must keep to. ``noise`` names the figure that says how far equal work differed, as a share."""
 
     figure: str
     limit: float
     at_least: bool = False
+    noise: str | None = None
 
     def is_met(self, figures: dict[str, Any]) -> bool:
         value = figures[self.figure]
         return bool(value >= self.limit if self.at_least else value <= self.limit)
+
+    def verdict(self, figures: dict[str, Any]) -> str:
+        """Met or missed, and whether noise alone could have decided it."""
+        verdict = "met" if self.is_met(figures) else "MISSED"
+        close = self.noise is not None and abs(figures[self.figure] - self.limit) <= figures[self.noise] * self.limit
+        return f"{verdict}, but within noise" if close else verdict
 
     def __str__(self) -> str:
         return f"{self.figure} {'≥' if self.at_least else '≤'} {self.limit}"
@@ -98,7 +105,7 @@ def save(name: str, figures: dict[str, Any], *bars: Bar, details: dict[str, Any]
     ``details`` are kept but not printed: series of many values.
     """
     RESULTS.mkdir(exist_ok=True)
-    verdicts = {str(bar): "met" if bar.is_met(figures) else "MISSED" for bar in bars}
+    verdicts = {str(bar): bar.verdict(figures) for bar in bars}
     kept = {**figures, "bars": verdicts, **(details or {}), "environment": environment()}
     (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
     print(f"{name}:")

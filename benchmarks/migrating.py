@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,13 +91,16 @@ def run_and_record(
     *,
     change: tuple[Plan, Way] | None = None,
     watch: bool = False,
+    heartbeats: Iterable[int] | None = None,
 ) -> tuple[Recorded, Recorded]:
     """Push ``before``, change the plan, push ``after``: two records. ``watch`` also looks at the state each time.
 
+    ``heartbeats`` are watermarks, one for each push; without them time is what the slowest stream has reached.
     The collector of garbage rests meanwhile, so that it does not strike at one of the competitors.
     """
     run = query.run_locally(plan)
     records = Recorded(), Recorded()
+    watermarks = iter(heartbeats if heartbeats is not None else itertools.repeat(None))
     gc.collect()
     gc.disable()
     try:
@@ -107,7 +111,7 @@ def run_and_record(
                 record.migrate_seconds = time.perf_counter() - start
             for batch in batches:
                 start = time.perf_counter()
-                results = run.push(batch)
+                results = run.push(batch, next(watermarks))
                 record.seconds.append(time.perf_counter() - start)
                 record.rows.append(results.num_rows)
                 if watch:

@@ -91,6 +91,19 @@ class Plan:
         return identity(self)
 
     @cached_property
+    def totals_pieces(self) -> bool:
+        """Whether an aggregate or difference reads what a distinct gives.
+
+        A distinct tells a row in pieces, cut where the order of arrival has it; stretches begin where pieces do.
+        """
+        return any(
+            isinstance(below, Distinct)
+            for node in self.walk()
+            if isinstance(node, Aggregate | Difference)
+            for below in node.walk()
+        )
+
+    @cached_property
     def equal_expressions(self) -> tuple[frozenset[Expression], ...]:
         """Classes of expressions that the node's joins make equal in every row."""
         from midstream.algebra.identity import equality_classes, join_block

@@ -135,7 +135,7 @@ class PlanBox(Box):
         self.results = 0
         """How many results it has given."""
         self._begins = BEGINNING
-        self._root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
+        self._root = Compiler(windows, chunk_rows, plan.totals_pieces, stores or {}).compile(plan)
         self.operators = _inputs_first(self._root)
         self._lazy = _topmost(self._root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)

@@ -134,6 +134,11 @@ class RowStore:
         return int(fixed) + sum(column.bytes for column in self._segmented.values())
 
     @property
+    def oldest(self) -> int:
+        """The lowest number of a row that is still here."""
+        return int(self._numbers_aside[0]) if len(self._numbers_aside) else self.start
+
+    @property
     def released(self) -> int:
         """Rows that ended by then may be gone."""
         return self._frontier

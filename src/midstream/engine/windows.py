@@ -49,6 +49,8 @@ class Windows:
         fields = fields_read(plans)
         self.keeps_rows = any(node.is_stateful for plan in plans for node in plan.walk())
         self._windows: dict[str, _WindowRows] = {}
+        self._pushes: list[dict[str, int]] = []
+        """For each push whose rows are still here: the number after its last row, by window."""
         conditions: dict[str, frozenset[Expression]] = {}
         for plan in plans:
             for window, above in _windows_with_conditions(plan):
@@ -87,7 +89,16 @@ class Windows:
             new = rows.get(window.plan.stream.name)
             if new is not None and len(new):
                 arrived[identity] = window.append(new)
+        if self.keeps_rows and arrived:
+            self._pushes.append(self.ends())
         return arrived
+
+    def by_push(self, rows: Arrived) -> Iterator[Arrived]:
+        """Rows of the windows as they came, push by push."""
+        ends = {identity: np.array([push[identity] for push in self._pushes]) for identity in rows}
+        pushes = {identity: np.searchsorted(ends[identity], b.references[0], "right") for identity, b in rows.items()}
+        for push in np.unique(np.concatenate([np.empty(0, np.int64), *pushes.values()])):
+            yield {identity: batch.filtered(pushes[identity] == push) for identity, batch in rows.items()}
 
     def alive(self) -> Arrived:
         """All rows whose validity may not have ended."""
@@ -105,6 +116,12 @@ class Windows:
         """Give up rows that have ended by the horizon of their window."""
         for identity, window in self._windows.items():
             window.store.release(horizons.get(identity, NEVER))
+        gone = 0
+        while gone < len(self._pushes) and all(
+            end <= self._windows[identity].store.oldest for identity, end in self._pushes[gone].items()
+        ):
+            gone += 1
+        del self._pushes[:gone]
 
     @property
     def latest_start(self) -> int:

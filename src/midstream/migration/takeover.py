@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.box import Box, PlanBox
 from midstream.engine.distinct import DistinctOperator
@@ -73,6 +73,8 @@ def rebuilt(box: Box, way: Way, rows: Arrived, record: MigrationRecord) -> Box:
     """The box as it is, with all its derived state computed anew from the rows."""
 
     def rebuild(plan_box: PlanBox, rows: Arrived) -> PlanBox:
+        if plan_box.plan.totals_pieces:
+            return _replayed(plan_box, rows)
         switch = Switch(
             plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
         )
@@ -81,6 +83,17 @@ def rebuilt(box: Box, way: Way, rows: Arrived, record: MigrationRecord) -> Box:
         return takeover.box
 
     return box.rebuilt(rebuild, rows)
+
+
+def _replayed(old: PlanBox, rows: Arrived) -> PlanBox:
+    """The plan, fed with the rows push by push as they came: where a distinct cuts them depends on that."""
+    box = PlanBox(old.plan, old.windows, old.chunk_rows)
+    for part in old.windows.by_push(rows):
+        for _ in box.push(part, BEGINNING):
+            pass
+    for _ in box.push({}, old.watermark):
+        pass
+    return box
 
 
 class _Takeover:
