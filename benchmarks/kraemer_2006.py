@@ -234,8 +234,8 @@ def total_time(repeats: int) -> bool:
     ways = {name: WAYS[name] for name in names} | {"coalesce again": WAYS["coalesce"]}
     its_query, batches = query(expensive=True), make_batches()
     to = its_query.plan(NEW)
-    in_step(its_query, OLD, batches[:12], 8, to, ways, 1)
-    measured = in_step(its_query, OLD, batches, CHANGE_AFTER, to, ways, repeats)
+    in_step(its_query, OLD, batches[:12], {8: to}, ways, 1)
+    measured = in_step(its_query, OLD, batches, {CHANGE_AFTER: to}, ways, repeats)
     assert len({sum(rows) for rows in measured.rows.values()}) == 1
     pushes = {name: measured.pushes(name) for name in ways}
     drawing, axes = new_figure("GenMig 2006, figure 6: results over elapsed time at full speed", 1, 2, width=5.6)

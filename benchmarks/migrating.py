@@ -144,12 +144,13 @@ def in_step(
     query: ContinuousQuery,
     plan: str,
     batches: Sequence[Pushed],
-    change_before: int,
-    to: Plan,
-    ways: Mapping[str, Way],
+    changes: Mapping[int, Plan],
+    ways: Mapping[str, Way | None],
     repeats: int,
 ) -> InStep:
-    """Runs that differ in how they change their plan, before one of the pushes; its time is part of that push's.
+    """Runs that differ in how they change their plan, before the pushes numbered; that is part of those pushes' time.
+
+    The way None does not change it.
 
     Every push is given to all of them before the next one, in an order that rotates: what disturbs the machine for
     longer than a push disturbs all alike. A way given under two names shows how far equal work differs.
@@ -170,8 +171,9 @@ def in_step(
                 turn = (number + repeat) % len(names)
                 for name in names[turn:] + names[:turn]:
                     start = time.perf_counter()
-                    if number == change_before:
-                        runs[name].migrate(to, ways[name].strategy, **ways[name].options)
+                    way = ways[name]
+                    if way is not None and number in changes:
+                        runs[name].migrate(changes[number], way.strategy, **way.options)
                     results = runs[name].push(batch)
                     seconds[name][-1].append(time.perf_counter() - start)
                     rows[name].append(results.num_rows)

@@ -23,8 +23,8 @@ def main() -> bool:
     query = CHAIN.query()
     batches = CHAIN.batches(CHAIN.window, BEFORE + AFTER)
     to = query.plan(CHAIN.new_plan("worst"))
-    in_step(query, CHAIN.plan, batches[:12], 6, to, WAYS, 1)
-    measured = in_step(query, CHAIN.plan, batches, 1 + BEFORE, to, WAYS, REPEATS)
+    in_step(query, CHAIN.plan, batches[:12], {6: to}, WAYS, 1)
+    measured = in_step(query, CHAIN.plan, batches, {1 + BEFORE: to}, WAYS, REPEATS)
     assert len({sum(rows) for rows in measured.rows.values()}) == 1
     x = np.arange(-BEFORE, AFTER)
     usual = float(np.median(measured.rows["jisc"][1 : 1 + BEFORE]))
@@ -64,17 +64,18 @@ def main() -> bool:
     text = (
         f"parallel track as published is silent for {published['silent pushes']} pushes (W is "
         f"{CHAIN.window // CHAIN.batch}), then gives {published['greatest / usual']:.0f} times the usual; our default "
-        f"{default['silent pushes']} and {default['greatest / usual']:.0f}; all others give every push its own results. "
-        f"Slowest push against an ordinary one: moving state {seen['moving-state']['slowest push / ordinary']:.1f}, "
-        f"JISC {seen['jisc']['slowest push / ordinary']:.1f}, GenMig {seen['coalesce']['slowest push / ordinary']:.1f}."
+        f"{default['silent pushes']} and {default['greatest / usual']:.0f}; all others give every push its own "
+        "results. Slowest push against an ordinary one (a rough figure: single pushes): moving state "
+        f"{seen['moving-state']['slowest push / ordinary']:.1f}, JISC {seen['jisc']['slowest push / ordinary']:.1f}, "
+        f"GenMig {seen['coalesce']['slowest push / ordinary']:.1f}."
     )
     holds = figures["silent pushes of all but parallel track"] == 0 and published["silent pushes"] > 0
     paper = PaperFigure(
         "output_during_migration",
         "output during migration",
         "moving state pauses, parallel track falls silent and bursts, GenMig and JISC are steady (all three papers)",
-        f"{CHAIN.joins} joins, window {CHAIN.window:,} rows, pushes of {CHAIN.batch} rows per stream, worst case of JISC; "
-        f"medians of {REPEATS} in step; grey: the migration",
+        f"{CHAIN.joins} joins, window {CHAIN.window:,} rows, pushes of {CHAIN.batch} rows per stream, worst case of "
+        f"JISC; medians of {REPEATS} in step; grey: the migration",
     )
     series = {
         name: {"rows": measured.rows[name][1:], "seconds": measured.pushes(name)[1:], **seen[name]} for name in WAYS

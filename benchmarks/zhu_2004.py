@@ -202,7 +202,8 @@ def vary_rate(between: list[float], repeats: int) -> bool:
     }
     seen = (
         f"T_PT varies by a factor of {spread:.2f} while λB grows {rates[-1] / rates[0]:.0f} times; moving state "
-        f"computes {rows[-1] / rows[0]:.1f} times as many tuples in {ms[-1] / ms[0]:.2f} times the time (set-up dominates)."
+        f"computes {rows[-1] / rows[0]:.1f} times as many tuples in {ms[-1] / ms[0]:.2f} times the time (so few that "
+        "setting up the plan dominates)."
     )
     paper = PaperFigure(
         "zhu_2004_figure_11",
@@ -366,8 +367,8 @@ def intermediate(numbers: tuple[int, int], load: str, its: Setting) -> bool:
             }
             seen = (
                 f"moving state is silent for {silence:.1f} ms of computing; parallel track as published gives no "
-                f"result for {held['parallel track, as published']} ms of stream in which there are some, our default for "
-                f"{held['parallel track']} ms; a push of {step} ms takes at most {slowest:.1f} ms, so nothing queues"
+                f"result for {held['parallel track, as published']} ms of stream in which there are some, our default "
+                f"for {held['parallel track']} ms; a push of {step} ms takes at most {slowest:.1f} ms, so nothing queues"
                 + ("." if load == "low" else ": the paper's silence of moving state came of an overloaded machine.")
             )
             # Low: nobody is silent for longer than a push. High: moving state is, and for longer than parallel track.

@@ -9,8 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
+from midstream.algebra.expressions import conjunction
+from midstream.algebra.identity import equality_sides
+from midstream.algebra.plan import Join, Select
 from midstream.engine.batch import Batch
 from midstream.engine.past import JoinedPast, KnownPast
+from midstream.planning.rewrite import rewrite
 
 examples = settings(derandomize=True, deadline=None, max_examples=25, database=None)
 
@@ -320,22 +324,39 @@ def test_a_known_past_is_as_whole_as_what_is_older():
     assert later.is_whole
 
 
+def select_above_join(node):
+    """A join's conditions that are no equalities, as a selection above it."""
+    if not isinstance(node, Join):
+        return node
+    apart = [predicate for predicate in node.predicates if equality_sides(predicate) is None]
+    rest = Join(node.left, node.right, tuple(p for p in node.predicates if p not in apart))
+    return Select(rest, conjunction(apart)) if apart else rest
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
 @examples
 @given(rows, rows, rows, rows, st.lists(row, max_size=4))
-def test_selections_above_the_join_below_are_applied(s, t, more_s, more_t, asked):
-    """A condition on s and t that is no equality stays with their join; what is completed has passed it."""
+def test_conditions_below_the_side_are_applied(is_apart, s, t, more_s, more_t, asked):
+    """A condition on s and t that is no equality is their join's, or a selection above it; what is completed passed."""
     text = (
         f"SELECT s.ts AS l, t.ts AS m FROM r [RANGE {WIDTH}], s [RANGE {WIDTH}], t [RANGE {WIDTH}]"
         " WHERE s.x = t.x AND s.k < t.k AND r.j = t.j"
     )
-    run = ContinuousQuery(text, STREAMS).run_locally("(r t) s")
+    query = ContinuousQuery(text, STREAMS)
+    plan = query.plan("r (s t)")
+    if is_apart:
+        plan = query._own(rewrite(plan, select_above_join))
+        assert "Select s.k < t.k" in plan.explain()
+    run = query.run_locally("(r t) s")
     run.push({"s": table(s), "t": table(t)})
-    run.migrate("r (s t)", "jisc", as_published=True)
+    run.migrate(plan, "jisc", as_published=True)
     results = [run.push({"s": table(more_s, 10), "t": table(more_t, 10)}), run.push({"r": table(asked, 20)})]
-    all_s = [*enumerate(s), *enumerate(more_s, 10)]
-    all_t = [*enumerate(t), *enumerate(more_t, 10)]
     expected = Counter(
-        (i, k) for i, a in all_s for k, b in all_t for r in asked if a[2] == b[2] and a[0] < b[0] and r[1] == b[1]
+        (i, k)
+        for i, a in [*enumerate(s), *enumerate(more_s, 10)]
+        for k, b in [*enumerate(t), *enumerate(more_t, 10)]
+        for r in asked
+        if a[2] == b[2] and a[0] < b[0] and r[1] == b[1]
     )
-    found = Counter((result["l"], result["m"]) for table_ in results for result in table_.to_pylist())
+    found = Counter((result["l"], result["m"]) for part in results for result in part.to_pylist())
     assert found == expected

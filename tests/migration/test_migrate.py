@@ -511,6 +511,27 @@ def test_a_push_whose_results_are_not_fetched_is_part_of_the_state(way, fetched)
     assert abandoned.metrics()["results"] == whole.metrics()["results"]
 
 
+LAGGING = (
+    "SELECT b.ts AS i, c.ts AS j, t.n FROM (SELECT a.k AS k, COUNT(*) AS n FROM a [RANGE 20] GROUP BY a.k) t,"
+    " b [RANGE 5], c [RANGE 5] WHERE t.k = b.k AND b.k = c.k"
+)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith(("parallel-track", "reference-point"))])
+@pytest.mark.parametrize("order", ["(t b) c", "(t c) b", "t (c b)"])
+def test_a_state_that_was_purged_too_far_is_not_shared(order, way):
+    """The count of 0 is told at 21, and meets b and c, which ended at 8 and 9.
+
+    Below (b c) their states are purged by each other, at 15; under the total they must reach back to 0.
+    """
+    streams = [Stream(name, SCHEMA, "ts") for name in "abc"]
+    run = ContinuousQuery(LAGGING, streams).run_locally("(b c) t")
+    results = [run.push({"a": rows((0, 1)), "b": rows((2, 1)), "c": rows((3, 1))}, watermark=15)]
+    to(order, way)(run)
+    results += [run.push({}, watermark=watermark) for watermark in (18, 21, 30)]
+    assert as_tuples(pa.concat_tables([*results, run.finish()])) == [(2, 3, 1, 3, 8)]
+
+
 # Pause, drain, resume
 
 STATELESS = "SELECT k, ts AS t FROM a [RANGE 10] WHERE k > 0 AND k < 3 UNION ALL SELECT k, ts AS t FROM b [NOW]"

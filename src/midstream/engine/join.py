@@ -163,6 +163,30 @@ class JoinOperator(Operator):
         """All results of tuples of one side with those in the other side's states."""
         return concatenate(self.layout, list(self._met(side, new, states)))
 
+    def past_pairs_by_code(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> NewTuples:
+        """Like ``past_pairs_with``, sorted by the code that the results have from the given tuples."""
+        # The code travels as one more reference.
+        width = len(self.layout.stores)
+        coded = NewTuples(new.codes, np.column_stack([new.tuples, new.codes]), new.lows, new.highs)
+        pairs = PairBuffer(width + 1, 0, self.chunk_rows)
+        own, others = np.append(self._rows[side], width), self._rows[1 - side]
+        found = [m for state in states for m in state.meet(coded, others, own, pairs)]
+        found += pairs.flush()
+        self.counters.compared += pairs.compared
+        references, valid_from, valid_to = (
+            (np.concatenate(part, axis=-1) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
+            if found
+            else (np.empty((width + 1, 0), np.int64), *np.empty((2, 0), np.int64))
+        )
+        # Rows of pairs that have ended are perhaps no longer stored.
+        alive = np.flatnonzero(valid_to > self.layout.released)
+        batch = Batch(self.layout, valid_from, valid_to, references[:width]).taken(alive)
+        codes = references[width, alive]
+        if self._check is not None:
+            kept = truth(self._check, batch.column, len(batch))
+            batch, codes = batch.filtered(kept), codes[kept]
+        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, None)
+
     def request_past(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
         """Ask for what the new tuples of inputs that are known already will need of incomplete states."""
         for side, other, child in zip(self.sides, reversed(self.sides), reversed(self.inputs), strict=True):

@@ -28,7 +28,7 @@ from typing import Protocol
 
 import numpy as np
 
-from midstream.engine.batch import concatenate
+from midstream.engine.batch import Batch, concatenate
 from midstream.engine.code_set import CodeSet
 from midstream.engine.join import JoinOperator
 from midstream.engine.join_side import JoinSide
@@ -212,13 +212,21 @@ class JoinedPast:
         """Join the driving tuples with their old partners, and remember the results."""
         driving, self._driving = self._driving, []
         for new in driving:
-            results = self._join.past_pairs_with(self._driver, new, self._others.reach(new.lows, new.highs))
-            for operator in self._above:
-                results = concatenate(operator.layout, list(operator.push([results])))
-            self.computed += len(results)
-            self.memo.insert(self._side.keyed(results))
+            states = self._others.reach(new.lows, new.highs)
+            if self._drives_by_own_key and not self._above:
+                results = self._join.past_pairs_by_code(self._driver, new, states)
+            else:
+                results = self._side.keyed(self._pairs(new, states))
+            self.computed += len(results.codes)
+            self.memo.insert(results)
         if driving:
             self.memo.settle()
+
+    def _pairs(self, new: NewTuples, states: Sequence[JoinState]) -> Batch:
+        results = self._join.past_pairs_with(self._driver, new, states)
+        for operator in self._above:
+            results = concatenate(operator.layout, list(operator.push([results])))
+        return results
 
 
 class _Countdown:
