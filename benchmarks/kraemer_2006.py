@@ -202,7 +202,7 @@ def durations(series: dict[str, dict[str, Any]]) -> bool:
     )
     for factor, label in ((1, "w"), (2, "2 w")):
         axes[0, 0].axvline(factor * WINDOW_SECONDS, color="black", linewidth=0.8, linestyle=":")
-        axes[0, 0].text(factor * WINDOW_SECONDS, -0.75, label, ha="right")
+        axes[0, 0].text(factor * WINDOW_SECONDS + 0.1, len(names) - 0.65, label)
     describe(axes[0, 0], "", "event time from the change to its end (s)", "", legend=False, from_zero=False)
     figures = {
         "as published / w": lengths["as-published"] / WINDOW_SECONDS,

@@ -368,7 +368,7 @@ def intermediate(numbers: tuple[int, int], load: str, its: Setting) -> bool:
             seen = (
                 f"moving state is silent for {silence:.1f} ms of computing; parallel track as published gives no "
                 f"result for {held['parallel track, as published']} ms of stream in which there are some, our default "
-                f"for {held['parallel track']} ms; a push of {step} ms takes at most {slowest:.1f} ms, so nothing queues"
+                f"for {held['parallel track']} ms; a push of {step} ms takes at most {slowest:.1f} ms, nothing queues"
                 + ("." if load == "low" else ": the paper's silence of moving state came of an overloaded machine.")
             )
             # Low: nobody is silent for longer than a push. High: moving state is, and for longer than parallel track.

@@ -63,8 +63,20 @@ def test_batches_of_one_store_stay_references():
     assert listed(together) == [(1, 6, 1), (2, 7, 100), (3, 8, 0)]
 
 
-def test_batches_of_different_stores_can_still_be_traced_back():
-    together = in_one_order(FIELDS, [stored([3, 1]), stored([2], 1)])
+def derived(window, begins, label):
+    """Tuples computed from the first rows of a window, in a store that does not last."""
+    store = RowStore([pa.int64(), pa.int64()])
+    store.made_of = (window,)
+    begins = np.array(begins, np.int64)
+    values = pa.array([100 * label + i for i in range(len(begins))], pa.int64())
+    numbers = store.append([values, pa.array(range(len(begins)), pa.int64())], begins, begins + 5)
+    layout = Layout(FIELDS, (store,), ((0, 0),), ("d",), has_origin=True)
+    return Batch(layout, begins, begins + 5, numbers.reshape(1, -1))
+
+
+def test_tuples_of_different_stores_can_still_be_traced_back_to_the_window():
+    window = RowStore([pa.int64()])
+    together = in_one_order(FIELDS, [stored([3, 1], store=window), derived(window, [2], 1)])
     assert together.layout.has_origin
     assert together.origins().tolist() == [[1, 0, 0]]
     assert listed(together) == [(1, 6, 1), (2, 7, 100), (3, 8, 0)]
@@ -82,18 +94,23 @@ def test_a_batch_whose_rows_stay_is_lasting_as_it_is():
     assert lasting(at_hand([1])).column_at(0).to_pylist() == [0]
 
 
-@pytest.mark.parametrize("has_origin", [False, True])
-def test_a_batch_whose_rows_go_has_its_values_looked_up(has_origin):
-    store = RowStore([pa.int64()])
-    batch = stored([1, 2], is_lasting=False, store=store, has_origin=has_origin)
+def test_a_batch_whose_rows_go_has_its_values_looked_up():
+    window = RowStore([pa.int64()])
+    window.is_lasting = True
+    batch = derived(window, [1, 2], 0)
     kept = lasting(batch)
-    store.release(100)
-    store.append([pa.array([-1] * 64)], np.full(64, 100), np.full(64, 200))
+    batch.layout.stores[0].release(100)
+    batch.layout.stores[0].append([pa.array([-1] * 64), pa.array([-1] * 64)], np.full(64, 100), np.full(64, 200))
     assert listed(kept) == [(1, 6, 0), (2, 7, 1)]
     assert lasting(kept) is kept
-    assert kept.layout.has_origin == has_origin
-    if has_origin:
-        assert kept.origins().tolist() == [[0, 1]]
+    assert kept.origins().tolist() == [[0, 1]]
+
+
+def test_rows_that_go_and_come_from_no_window_leave_only_values():
+    batch = stored([1, 2], is_lasting=False)
+    kept = lasting(batch)
+    assert kept.layout.stores == ()
+    assert listed(kept) == [(1, 6, 0), (2, 7, 1)]
 
 
 begins = st.lists(st.integers(0, 12), max_size=8).map(sorted)

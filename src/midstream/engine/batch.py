@@ -36,7 +36,7 @@ class Layout:
     places: tuple[tuple[int, int], ...] = ()
     keys: tuple[str, ...] = ()
     has_origin: bool = False
-    """Whether tuples can be traced back to the rows of the windows: see ``Batch.origins``."""
+    """Whether a tuple is known by the rows it was made of: see ``Batch.origins``."""
     positions: Mapping[tuple[str, str], int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +47,11 @@ class Layout:
     def is_stored(self) -> bool:
         """Whether tuples are references only, so that a state can keep them."""
         return len(self.places) == len(self.fields)
+
+    @property
+    def origin_stores(self) -> tuple[RowStore, ...]:
+        """The windows whose rows tuples were made of, in the order of ``Batch.origins``."""
+        return tuple(origin for store in self.stores for origin in (store.made_of or (store,)))
 
     @property
     def released(self) -> int:
@@ -124,21 +129,21 @@ class Batch:
         return [self.at_hand[position] for position in range(len(self.layout.fields))]
 
     def origins(self) -> Ints:
-        """The rows of the windows that each tuple was made of, as a matrix with one row per window.
+        """The rows of the windows that each tuple was made of: one row of numbers per store in ``origin_stores``.
 
-        Two boxes of a query have the same origins for the same tuple, whatever their plans.
+        Two boxes of a query have the same origins for the same tuple, whatever their plans. -1 stands for none.
         """
         rows: list[Ints] = []
         for store, references in zip(self.layout.stores, self.references, strict=True):
-            if not store.origins:
+            if not store.made_of:
                 rows.append(references)
                 continue
             known = references >= 0
-            for column in store.origins:
+            for column in store.origin_columns:
                 row = np.full(len(references), -1)
                 row[known] = np.asarray(store.gather(column, references[known]))
                 rows.append(row)
-        return np.array(rows).reshape(len(rows), len(self))
+        return np.array(rows, np.int64).reshape(len(rows), len(self))
 
     def filtered(self, keep: Flags) -> Batch:
         """The tuples for which the flag is set."""

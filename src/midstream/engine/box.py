@@ -8,7 +8,7 @@ what a query in force looks like from outside; :class:`PlanBox` runs one plan. A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import Compiler
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
-from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
 from midstream.engine.stateless import StoreOperator
 from midstream.engine.window import WindowOperator
@@ -40,6 +39,8 @@ class Box(ABC):
 
     plan: Plan
     """The plan in force; during a migration, the one it leads to."""
+    begins: int = BEGINNING
+    """Results are given from this instant on: what comes before was told by the plan's predecessor."""
 
     @abstractmethod
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
@@ -74,17 +75,8 @@ class Box(ABC):
 
     @property
     @abstractmethod
-    def begins(self) -> int:
-        """Results are given from this instant on: what comes before was told by the plan's predecessor."""
-
-    @property
-    @abstractmethod
     def root(self) -> Operator:
         """The operator whose output tells how far results have been given."""
-
-    @abstractmethod
-    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
-        """From now on, give no result of which all parts are new: row numbers from which on rows are, by window."""
 
     def parts(self) -> Iterator[Box]:
         """The box and those inside it."""
@@ -132,27 +124,20 @@ class PlanBox(Box):
         self.watermark = BEGINNING
         self.sweep_share = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
-        self.results = 0
-        """How many results it has given."""
-        self._begins = BEGINNING
         self._root = Compiler(windows, chunk_rows, plan.totals_pieces, stores or {}).compile(plan)
         self.operators = _inputs_first(self._root)
         self._lazy = _topmost(self._root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
         self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
-        self._fed = list(self._leaves)
-        self._oldest_new: dict[str, int] | None = None
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
-        for leaf in self._fed:
+        for leaf in self._leaves:
             if leaf.plan.identity in arrived:
                 leaf.stage(arrived[leaf.plan.identity])
         self.advance(watermark)
         results = self._evaluate()
         for batch in results if self.root.emits_in_order else self._in_order(results):
-            batch = self.told_here(batch)
-            self.results += len(batch)
-            yield batch
+            yield self.told_here(batch)
         self._sweep_past(arrived)
         self._expire()
 
@@ -198,14 +183,6 @@ class PlanBox(Box):
     def root(self) -> Operator:
         return self._root
 
-    @property
-    def begins(self) -> int:
-        return self._begins
-
-    @begins.setter
-    def begins(self, instant: int) -> None:
-        self._begins = instant
-
     def flush(self) -> list[Batch]:
         outputs: dict[int, list[Batch]] = {}
         for operator in self.operators:
@@ -213,29 +190,9 @@ class PlanBox(Box):
         return [self.told_here(batch) for batch in outputs[id(self.root)]]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> PlanBox:
-        if self._oldest_new is None:
-            box = rebuild(self, rows)
-        else:
-            # Derived rows are new if they were made of new rows: they must be numbered after the others.
-            old, new = _divided(rows, self._oldest_new)
-            box = rebuild(self, old)
-            box.leave_out_new(self._oldest_new)
-            for _ in box.push(new, self.watermark):
-                pass
-        box.begins, box.results = self.begins, self.results
+        box = rebuild(self, rows)
+        box.begins, box.sweep_share = self.begins, self.sweep_share or box.sweep_share
         return box
-
-    def replayed(self, rows: Arrived, began_at: int) -> tuple[PlanBox, list[Batch]]:
-        """The same box from no state, fed with the rows; and the results that they cause."""
-        box = PlanBox(self.plan, self.windows, self.chunk_rows)
-        results: list[Batch] = []
-        if self._oldest_new is not None:
-            old, rows = _divided(rows, self._oldest_new)
-            results += map(lasting, box.push(old, began_at))
-            box.leave_out_new(self._oldest_new)
-        results += map(lasting, box.push(rows, self.watermark))
-        box.begins, box.results = self.begins, self.results
-        return box, results
 
     def horizons(self) -> dict[str, int]:
         needed = self._needed()
@@ -257,24 +214,6 @@ class PlanBox(Box):
     def is_migrating(self) -> bool:
         """Whether states are still incomplete."""
         return any(side.past is not None for join in self.joins() for side in join.sides)
-
-    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
-        """Only the topmost joins leave out anything: below them, a new tuple may still meet an old one."""
-        if self._oldest_new is not None:
-            return
-        self._oldest_new = dict(oldest_new)
-        numbers = {id(store.store): store.store.end for store in self.stores()}
-        for leaf in self._leaves:
-            numbers |= {id(store): oldest_new[leaf.plan.identity] for store in leaf.layout.stores}
-        pending = [self.root]
-        while pending:
-            operator = pending.pop()
-            if isinstance(operator, JoinOperator):
-                operator.leave_out_new([numbers[id(store)] for store in operator.layout.stores])
-            elif isinstance(operator, WindowOperator):
-                self._fed.remove(operator)
-            else:
-                pending.extend(operator.inputs)
 
     def _expire(self) -> None:
         """Let every operator drop what no later row can need."""
@@ -319,15 +258,6 @@ class PlanBox(Box):
         together = concatenate(self.root.layout, list(results)).in_order()
         for start in range(0, len(together), self.chunk_rows):
             yield together.sliced(start, min(len(together), start + self.chunk_rows))
-
-
-def _divided(rows: Arrived, oldest_new: Mapping[str, int]) -> tuple[Arrived, Arrived]:
-    """The old rows and the new ones."""
-    is_new = {window: batch.references[0] >= oldest_new[window] for window, batch in rows.items()}
-    return (
-        {window: batch.filtered(~is_new[window]) for window, batch in rows.items()},
-        {window: batch.filtered(is_new[window]) for window, batch in rows.items()},
-    )
 
 
 def _inputs_first(root: Operator) -> list[Operator]:

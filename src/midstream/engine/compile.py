@@ -50,20 +50,7 @@ class Compiler:
 
     def compile(self, plan: Plan) -> Operator:
         """The operators that run the plan; the last one produces exactly the plan's schema."""
-        return self._picked(plan, self._root(plan, frozenset(plan.schema)), keeps_all=True)
-
-    def _root(self, plan: Plan, needed: Needed) -> Operator:
-        """The operators at the root of a plan that change no rows keep all references, see ``PickOperator``."""
-        if isinstance(plan, Select):
-            return self._select(plan, self._root(plan.input, needed | _fields(plan.predicate)))
-        if isinstance(plan, Project):
-            return self._project(plan, needed, is_root=True)
-        if isinstance(plan, Union):
-            left, right = (
-                self._picked(side, self._root(side, frozenset(side.schema)), keeps_all=True) for side in plan.inputs
-            )
-            return UnionOperator(plan.label, left, right, plan.schema)
-        return self._compile(plan, needed)
+        return self._picked(plan, self._compile(plan, frozenset(plan.schema)))
 
     def _compile(self, plan: Plan, needed: Needed) -> Operator:
         if isinstance(plan, Window):
@@ -71,7 +58,7 @@ class Compiler:
         if isinstance(plan, Select):
             return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate)))
         if isinstance(plan, Project):
-            return self._project(plan, needed, is_root=False)
+            return self._project(plan, needed)
         if isinstance(plan, Alias):
             inner = dict(zip(plan.schema, plan.input.schema, strict=True))
             chosen = [field for field in plan.schema if field in needed]
@@ -106,13 +93,12 @@ class Compiler:
             return child
         return SelectOperator(plan.label, child, plan.predicate)
 
-    def _project(self, plan: Project, needed: Needed, is_root: bool) -> Operator:
+    def _project(self, plan: Project, needed: Needed) -> Operator:
         items = [item for item in plan.items if item.field in needed]
-        read = _fields(*(item.expression for item in items))
-        child = self._root(plan.input, read) if is_root else self._compile(plan.input, read)
+        child = self._compile(plan.input, _fields(*(item.expression for item in items)))
         if all(item.is_plain for item in items):
             positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
-            return PickOperator(plan.label, child, positions, [item.field for item in items], keeps_all=is_root)
+            return PickOperator(plan.label, child, positions, [item.field for item in items])
         return ComputeOperator(plan.label, child, items)
 
     def _stored(self, plan: Plan, operator: Operator) -> Operator:
@@ -122,14 +108,14 @@ class Compiler:
             return operator
         key = f"{plan.identity}: {', '.join(field.name for field in layout.fields)}"
         there = self.stores.get(key)
-        return StoreOperator(f"Store of {operator.name}", operator, key, there.pop() if there else None)
+        return StoreOperator(f"Store of {operator.name}", operator, key, there.pop(0) if there else None)
 
-    def _picked(self, plan: Plan, operator: Operator, keeps_all: bool = False) -> Operator:
+    def _picked(self, plan: Plan, operator: Operator) -> Operator:
         """The operator with its fields in the order of the plan's schema."""
         if operator.layout.fields == plan.schema:
             return operator
         positions = [operator.layout.position(field.column) for field in plan.schema]
-        return PickOperator("Pick", operator, positions, plan.schema, keeps_all=keeps_all)
+        return PickOperator("Pick", operator, positions, plan.schema)
 
 
 def _fields(*expressions: Expression) -> frozenset[Field]:

@@ -77,7 +77,9 @@ class DistinctOperator(Operator):
     """Duplicate elimination over interval streams."""
 
     def __init__(self, name: str, child: Operator, input_identity: str = "", in_one_piece: bool = False) -> None:
-        super().__init__(name, Layout(child.layout.fields), (child,))
+        # A piece refers to the rows of the tuple it was cut from; which of several equal ones that is, is chance.
+        below = child.layout
+        super().__init__(name, Layout(below.fields, below.stores, (), below.keys), (child,))
         self._in_one_piece = in_one_piece
         self._state_key = (name, input_identity, *(field.name for field in child.layout.fields))
         self._keys = KeyTable([field.type for field in child.layout.fields])
@@ -125,7 +127,7 @@ class DistinctOperator(Operator):
             self.counters.rows_out += len(rows)
             if len(rows):
                 taken = batch.taken(rows)
-                yield Batch.of_arrays(self.layout, begins, ends, taken.columns())
+                yield Batch(self.layout, begins, ends, taken.references, dict(enumerate(taken.columns())))
 
     def _keep_until_end(self, slots: Ints, valid_to: Ints, furthest: Ints) -> None:
         """A key is held by the rows that reached furthest when they came; all others let it go at once."""

@@ -37,7 +37,6 @@ from midstream.engine.codes import is_exact
 from midstream.engine.evaluate import truth
 from midstream.engine.join_side import JoinSide, equal_columns
 from midstream.engine.join_state import JoinState, Meeting, NewTuples, PairBuffer
-from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator, Telling
 
 __all__ = ["JoinOperator"]
@@ -51,8 +50,6 @@ class JoinOperator(Operator):
         assert left.layout.is_stored and right.layout.is_stored
         self.chunk_rows = chunk_rows
         self.is_topmost = False
-        self.oldest_new: Ints | None = None
-        """Row numbers, one per store: results that refer to no older row are left out (see ``leave_out_new``)."""
         self.counts_keys = False
         """Whether incomplete states count the keys that are left: see ``past``."""
         self._results_per_row = 0.0
@@ -146,11 +143,6 @@ class JoinOperator(Operator):
     def needed_below(self, retention: int) -> int:
         return min(retention, self.frontier)
 
-    def leave_out_new(self, oldest_new: Sequence[int]) -> None:
-        """From now on, give no result of which all parts are new: the row number from which on rows are, by store."""
-        if self.oldest_new is None:
-            self.oldest_new = np.array(oldest_new, np.int64)
-
     def everything(self) -> Batch:
         """All results of what both sides remember; they must be complete."""
         left, right = self.sides
@@ -222,15 +214,8 @@ class JoinOperator(Operator):
     def _results(self, meeting: Meeting, rows: int) -> Iterator[Batch]:
         """The results that the new tuples cause, while they become part of the states."""
         for references, valid_from, valid_to in meeting.pairs(self.chunk_rows, int(1.2 * self._results_per_row * rows)):
-            yield self._checked(Batch(self.layout, valid_from, valid_to, references))
+            yield self._satisfying(Batch(self.layout, valid_from, valid_to, references))
         self.counters.compared += meeting.compared
-
-    def _checked(self, batch: Batch) -> Batch:
-        batch = self._satisfying(batch)
-        if self.oldest_new is None:
-            return batch
-        is_old = batch.references < self.oldest_new[:, None]
-        return batch.filtered(np.logical_or.reduce(is_old, axis=0))
 
     def _satisfying(self, batch: Batch) -> Batch:
         if self._check is None:

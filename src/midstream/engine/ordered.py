@@ -8,14 +8,8 @@ import numpy as np
 
 from midstream.algebra.plan import Field
 from midstream.engine.batch import Batch, Layout, concatenate
-from midstream.engine.row_store import RowStore
 
 __all__ = ["in_one_order", "lasting", "merged"]
-
-
-_ORIGINS = RowStore(())
-"""Stands for the windows in batches whose references are only kept to trace tuples back."""
-_ORIGINS.is_lasting = True
 
 
 def in_one_order(fields: Sequence[Field], batches: Iterable[Batch]) -> Batch:
@@ -34,13 +28,12 @@ def lasting(batch: Batch) -> Batch:
 
 
 def _valued(batch: Batch) -> Batch:
-    """The batch with all values looked up; its tuples can still be traced back, if they could."""
-    fields = batch.layout.fields
-    if not batch.layout.has_origin:
-        return Batch.of_arrays(Layout(fields), batch.valid_from, batch.valid_to, batch.columns())
-    origins = batch.origins()
-    layout = Layout(fields, (_ORIGINS,) * len(origins), has_origin=True)
-    return Batch(layout, batch.valid_from, batch.valid_to, origins, dict(enumerate(batch.columns())))
+    """The batch with all values looked up, and references to windows only."""
+    origins = batch.layout.origin_stores
+    if not all(store.is_lasting for store in origins):
+        return Batch.of_arrays(Layout(batch.layout.fields), batch.valid_from, batch.valid_to, batch.columns())
+    layout = Layout(batch.layout.fields, origins, (), has_origin=batch.layout.has_origin)
+    return Batch(layout, batch.valid_from, batch.valid_to, batch.origins(), dict(enumerate(batch.columns())))
 
 
 def merged(first: Batch, rest: Iterator[Batch]) -> Iterator[Batch]:

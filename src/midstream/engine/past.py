@@ -178,8 +178,11 @@ class JoinedPast:
             self._drive(codes[fresh], tuples[fresh])
             passed += len(codes)
         self.fulfil()
-        self._attempted.floor = min(min(ends), _HIGHEST - 1) + 1
-        self._is_whole = all(state.code_after(self._attempted.floor, 0) is None for state in states)
+        if min(ends) == _HIGHEST:
+            self._is_whole = True
+        else:
+            self._attempted.floor = min(ends) + 1
+            self._is_whole = all(state.code_after(self._attempted.floor, 0) is None for state in states)
         return passed
 
     def expire(self, frontier: int, counts: bool) -> bool:

@@ -98,8 +98,8 @@ class RowStore:
         self.end = 0
         self.is_lasting = False
         """Whether rows stay until the owner of all boxes releases them, not only until the next push."""
-        self.origins: tuple[int, ...] = ()
-        """Columns that hold the numbers of the rows that a row was computed from, if it was."""
+        self.made_of: tuple[RowStore, ...] = ()
+        """The windows of whose rows the rows were computed, if they were; the last columns hold these rows' numbers."""
         self._frontier = BEGINNING
         self._segmented: dict[int, _SegmentedColumn] = {}
         self._words: dict[int, int] = {}
@@ -132,6 +132,11 @@ class RowStore:
         """Memory held, spare room included."""
         fixed = self._ring.nbytes + self._valid_from.nbytes + self._valid_to.nbytes + self._words_aside.nbytes
         return int(fixed) + sum(column.bytes for column in self._segmented.values())
+
+    @property
+    def origin_columns(self) -> range:
+        """The columns that hold the numbers of the rows that a row was computed from."""
+        return range(len(self.types) - len(self.made_of), len(self.types))
 
     @property
     def oldest(self) -> int:

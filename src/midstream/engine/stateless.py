@@ -44,44 +44,24 @@ class SelectOperator(_RowByRow):
 class PickOperator(_RowByRow):
     """A projection that only chooses and renames columns: of stored tuples not a byte is copied.
 
-    References to stores of which no column is left are dropped, except at the root of a plan (``keeps_all``), where
-    nothing stores them and results may have to be traced back to their rows.
+    References stay also to stores of which no column is left: a tuple must be known by all the rows it was made of.
     """
 
     def __init__(
-        self,
-        name: str,
-        child: Operator,
-        chosen: Sequence[int],
-        fields: Sequence[Field],
-        prefix: str = "",
-        keeps_all: bool = False,
+        self, name: str, child: Operator, chosen: Sequence[int], fields: Sequence[Field], prefix: str = ""
     ) -> None:
-        layout = child.layout
+        below = child.layout
         self._chosen = list(chosen)
-        self._used: list[int] | None = None
-        places: tuple[tuple[int, int], ...] = ()
-        stores = layout.stores
-        keys = tuple(prefix + key for key in layout.keys)
-        has_origin = layout.has_origin
-        if layout.is_stored:
-            places = tuple(layout.places[position] for position in chosen)
-            used = sorted({store for store, _ in places})
-            if len(used) < len(stores) and not keeps_all:
-                self._used = used
-                stores = tuple(layout.stores[store] for store in used)
-                keys = tuple(keys[store] for store in used)
-                places = tuple((used.index(store), column) for store, column in places)
-                has_origin = False
-        super().__init__(name, Layout(tuple(fields), stores, places, keys, has_origin), (child,))
+        places = tuple(below.places[position] for position in chosen) if below.is_stored else ()
+        keys = tuple(prefix + key for key in below.keys)
+        super().__init__(name, Layout(tuple(fields), below.stores, places, keys, below.has_origin), (child,))
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
             at_hand = {new: batch.at_hand[old] for new, old in enumerate(self._chosen) if old in batch.at_hand}
-            references = batch.references if self._used is None else batch.references[self._used]
-            yield Batch(self.layout, batch.valid_from, batch.valid_to, references, at_hand)
+            yield Batch(self.layout, batch.valid_from, batch.valid_to, batch.references, at_hand)
 
 
 class ComputeOperator(_RowByRow):
@@ -149,9 +129,10 @@ class StoreOperator(Operator):
         self.key = key
         self.was_there = store is not None
         """Whether the store, with its rows, comes from an earlier plan."""
+        made_of = below.origin_stores if below.has_origin else ()
         if store is None:
-            store = RowStore([*(field.type for field in fields), *([pa.int64()] * len(below.stores))])
-            store.origins = tuple(range(len(fields), len(fields) + len(below.stores))) if below.has_origin else ()
+            store = RowStore([*(field.type for field in fields), *([pa.int64()] * len(made_of))])
+            store.made_of = made_of
         self.store = store
         places = tuple((0, column) for column in range(len(fields)))
         super().__init__(name, Layout(fields, (store,), places, (key,), below.has_origin), (child,))
@@ -168,7 +149,7 @@ class StoreOperator(Operator):
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
-            origins = [pa.array(numbers) for numbers in batch.references]
+            origins = [pa.array(numbers) for numbers in batch.origins()] if self.store.made_of else []
             numbers = self.store.append([*batch.columns(), *origins], batch.valid_from, batch.valid_to)
             yield Batch(self.layout, batch.valid_from, batch.valid_to, numbers.reshape(1, -1))
 

@@ -112,6 +112,10 @@ class Windows:
         """The number that each window's next row will get: rows that are there now have smaller ones."""
         return {identity: window.store.end for identity, window in self._windows.items()}
 
+    def number_in(self, store: RowStore, numbers: Mapping[str, int]) -> int:
+        """The number given for the window whose rows are in the store."""
+        return next(numbers[identity] for identity, window in self._windows.items() if window.store is store)
+
     def release(self, horizons: Mapping[str, int]) -> None:
         """Give up rows that have ended by the horizon of their window."""
         for identity, window in self._windows.items():

@@ -16,13 +16,16 @@ from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
 from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.windows import Rows, Windows
-from midstream.errors import BadPlan, BrokenRun
+from midstream.errors import BadMigration, BadPlan, BrokenRun
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategies import strategy_named
 from midstream.migration.strategy import Switch
 from midstream.migration.takeover import Way, rebuilt
 
-__all__ = ["Cell"]
+__all__ = ["MOST_RECORDS", "Cell"]
+
+MOST_RECORDS = 1000
+"""Records of migrations that are kept, the latest ones."""
 
 
 class Cell:
@@ -33,7 +36,8 @@ class Cell:
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
         self.results = 0
-        self._migrations: list[tuple[MigrationRecord, Box]] = []
+        self._records: list[MigrationRecord] = []
+        self._running: list[tuple[MigrationRecord, Box]] = []
         self._box: Box = PlanBox(plan, self.windows, chunk_rows)
         self._to_tell: list[Batch] = []
         self._pending: Iterator[Batch] = iter(())
@@ -78,11 +82,18 @@ class Cell:
         if plan == self.plan:
             return
         record = MigrationRecord(strategy, options, self.plan, plan, self.watermark)
-        self._box, results = chosen.begin(
-            Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
-        )
+        try:
+            self._box, results = chosen.begin(
+                Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
+            )
+        except BadMigration:
+            raise
+        except BaseException as failure:
+            self._failure = failure
+            raise
         self._to_tell += results
-        self._migrations.append((record, self._box))
+        self._records = [*self._records[1 - MOST_RECORDS :], record]
+        self._running.append((record, self._box))
         self._note_progress()
 
     def rebuild(self, way: Way) -> None:
@@ -92,7 +103,7 @@ class Cell:
         record = MigrationRecord("rebuild", {}, self.plan, self.plan, self.watermark)
         self._box = rebuilt(self._box, way, self.windows.alive(), record)
         renewed = dict(zip(map(id, parts), self._box.parts(), strict=True))
-        self._migrations = [(record, renewed.get(id(box), box)) for record, box in self._migrations]
+        self._running = [(record, renewed.get(id(box), box)) for record, box in self._running]
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the start."""
@@ -103,7 +114,7 @@ class Cell:
             "state_rows": self._box.state_rows + self.windows.rows,
             "state_bytes": self._box.state_bytes + self.windows.bytes,
             "held_back": self._box.held,
-            "migrations": [record.as_dict() for record, _ in self._migrations],
+            "migrations": [record.as_dict() for record in self._records],
         }
 
     def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
@@ -119,13 +130,13 @@ class Cell:
 
     def _note_progress(self) -> None:
         """Keep the records up to date. A migration is over when it is done, or replaced by a later one."""
-        running = {id(part) for part in self._box.parts()}
-        for record, box in self._migrations:
-            if not record.is_over or box is self._box:
-                if isinstance(box, PlanBox):
-                    record.rows_completed = box.rows_completed
-                if id(box) not in running or not box.is_migrating:
-                    record.end(self.watermark)
+        parts = {id(part) for part in self._box.parts()}
+        for record, box in self._running:
+            if isinstance(box, PlanBox):
+                record.rows_completed = box.rows_completed
+            if id(box) not in parts or not box.is_migrating:
+                record.end(self.watermark)
+        self._running = [(record, box) for record, box in self._running if not record.is_over]
 
     def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
         try:

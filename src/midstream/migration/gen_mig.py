@@ -29,7 +29,7 @@ Variants:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -45,8 +45,8 @@ from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
-from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Begun, Switch, other_stateful_operators, refuse_endless_windows
+from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
+from midstream.migration.two_boxes import TwoBoxes
 
 __all__ = ["GenMig"]
 
@@ -62,13 +62,16 @@ class GenMig:
     shortened: bool = False
     """Split at the latest end of the rows seen, instead of the latest that could be."""
 
-    def begin(self, switch: Switch) -> Begun:
-        if self.variant not in _VARIANTS:
+    def __post_init__(self) -> None:
+        check_flag(self.name, "shortened", self.shortened)
+        if not isinstance(self.variant, str) or self.variant not in _VARIANTS:
             raise BadMigration(
                 f"gen-mig has no variant {self.variant!r}",
                 detail=f"There are {quoted(_VARIANTS)}.",
                 hint=did_you_mean(str(self.variant), _VARIANTS),
             )
+
+    def begin(self, switch: Switch) -> Begun:
         others = other_stateful_operators(switch.plan)
         if others and self.variant == "reference-point":
             raise BadMigration(
@@ -85,19 +88,15 @@ class GenMig:
         split_at = min(max(split_at, windows.latest_end, switch.watermark), NEVER)
         # The pieces of a result must come from both boxes at once.
         held = switch.old.stop_holding()
-        return _VARIANTS[self.variant](switch, switch.empty_box(), split_at), held
+        return _VARIANTS[self.variant](switch, split_at), held
 
 
-class GenMigBox(Box):
+class GenMigBox(TwoBoxes):
     """A GenMig migration in progress: what is common to its variants."""
 
-    def __init__(self, switch: Switch, new: PlanBox, split_at: int) -> None:
-        self.plan = switch.plan
-        self._old = switch.old
-        self._new = new
-        self._record: MigrationRecord = switch.record
+    def __init__(self, switch: Switch, split_at: int) -> None:
+        super().__init__(switch)
         self._split_at = split_at
-        self._is_over = False
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
         self._is_over = watermark >= self._split_at
@@ -105,21 +104,16 @@ class GenMigBox(Box):
         old: Iterator[Batch] = self._old.push(self._for_old(arrived), watermark)
         if self._is_over:
             old = self._with_the_end(old)
-        for batch in self._combined(self._counted(old, "old_results"), self._counted(new, "new_results")):
+        for batch in self._combined(self._counted_old(old), self._counted_new(new)):
             if len(batch):
                 yield batch
         if not self._is_over:
-            self._old = self._old.settled()
+            self._settle_old()
 
     def _with_the_end(self, results: Iterator[Batch]) -> Iterator[Batch]:
         last = [lasting(batch) for batch in results]
-        self._old = self._old.settled()
+        self._settle_old()
         yield in_one_order(self.plan.schema, chain(last, self._old.push({}, NEVER)))
-
-    def _counted(self, results: Iterator[Batch], counter: str) -> Iterator[Batch]:
-        for batch in results:
-            setattr(self._record, counter, getattr(self._record, counter) + len(batch))
-            yield batch
 
     def _for_old(self, arrived: Arrived) -> Arrived:
         """Rows that begin before the split, cut there."""
@@ -139,44 +133,15 @@ class GenMigBox(Box):
         self._new.begins = max(self._new.begins, self._split_at)
         return self._new
 
-    @property
-    def begins(self) -> int:
-        return self._old.begins
-
-    def parts(self) -> Iterator[Box]:
-        yield self
-        yield from self._old.parts()
-        yield from self._new.parts()
-
-    def boxes(self) -> Iterator[PlanBox]:
-        yield from self._old.boxes()
-        yield from self._new.boxes()
-
-    def horizons(self) -> dict[str, int]:
-        old, new = self._old.horizons(), self._new.horizons()
-        return {window: min(old[window], new[window]) for window in new}
-
     def donor(self) -> PlanBox | None:
         """Neither box knows the rows as they are."""
         return None
-
-    @property
-    def root(self) -> Operator:
-        return self._old.root
-
-    @property
-    def held(self) -> int:
-        return self._old.held
 
     def stop_holding(self) -> list[Batch]:
         return self._old.stop_holding()
 
     def flush(self) -> list[Batch]:
         return self._old.flush()
-
-    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
-        self._old.leave_out_new(oldest_new)
-        self._new.leave_out_new(oldest_new)
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)

@@ -18,13 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from midstream.migration.strategy import Begun, Switch
+from midstream.migration.strategy import Begun, Switch, check_flag
 from midstream.migration.takeover import Way, take_over
 
-__all__ = ["SWEEP_SHARE", "JustInTimeStateCompletion"]
-
-SWEEP_SHARE = 2
-"""Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
+__all__ = ["JustInTimeStateCompletion"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +33,15 @@ class JustInTimeStateCompletion:
     as_published: bool = False
     """Complete nothing but what is asked for, and count the keys that are left."""
 
+    def __post_init__(self) -> None:
+        check_flag(self.name, "as_published", self.as_published)
+
     def begin(self, switch: Switch) -> Begun:
         box, results = take_over(switch, Way.JISC)
-        box.sweep_share = 0 if self.as_published else SWEEP_SHARE
-        for join in box.joins():
-            join.counts_keys = self.as_published
+        if self.as_published:
+            box.sweep_share = 0
+            for join in box.joins():
+                join.counts_keys = True
         if not box.is_migrating:
             switch.record.end(switch.watermark)
         return box, results

@@ -18,21 +18,22 @@ that plans with them are refused.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
+
+import numpy as np
 
 from midstream.algebra.plan import Join, Plan
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox, Rebuild
-from midstream.engine.operator import Operator
 from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration
-from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Begun, Switch, other_stateful_operators, refuse_endless_windows
+from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
+from midstream.migration.two_boxes import TwoBoxes
 
 __all__ = ["ParallelTrack"]
 
@@ -48,6 +49,9 @@ class ParallelTrack:
     _force: bool = False
     """Run plans that it gets wrong: to show that it does."""
 
+    def __post_init__(self) -> None:
+        check_flag(self.name, "as_published", self.as_published)
+
     def begin(self, switch: Switch) -> Begun:
         others = other_stateful_operators(switch.plan)
         if others and not self._force:
@@ -62,100 +66,72 @@ class ParallelTrack:
             switch.record.end(switch.watermark)
             return switch.empty_box(), []
         ends_at = max(windows.latest_end, switch.watermark)
-        if self.as_published and _join_on_join(switch.old.plan):
+        if self.as_published and any(_join_on_join(box.plan) for box in switch.old.boxes()):
             ends_at = min(ends_at + windows.longest, NEVER)
-        oldest_new = windows.ends()
-        switch.old.leave_out_new(oldest_new)
-        return ParallelTrackBox(switch, switch.empty_box(), oldest_new, ends_at), []
+        return ParallelTrackBox(switch, ends_at), []
 
 
-class ParallelTrackBox(Box):
+class ParallelTrackBox(TwoBoxes):
     """A parallel-track migration in progress."""
 
-    def __init__(self, switch: Switch, new: PlanBox, oldest_new: Mapping[str, int], ends_at: int) -> None:
-        self.plan = switch.plan
-        self._old = switch.old
-        self._new = new
-        self._record: MigrationRecord = switch.record
-        self._oldest_new = dict(oldest_new)
+    def __init__(self, switch: Switch, ends_at: int) -> None:
+        super().__init__(switch)
+        self._windows = switch.windows
+        self._oldest_new = switch.windows.ends()
         self._began_at = switch.watermark
         self._ends_at = ends_at
         self._held: list[Batch] = []
         self._holds = True
-        self._is_over = False
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
-        new_results = [lasting(batch) for batch in self._new.push(arrived, watermark)]
-        self._record.new_results += sum(len(batch) for batch in new_results)
-        self._held += new_results
+        self._held += map(lasting, self._counted_new(self._new.push(arrived, watermark)))
         self._record.rows_held_back = max(self._record.rows_held_back, self.held)
         self._is_over = watermark >= self._ends_at
-        old_results = self._counted(self._old.push(arrived, watermark))
+        old = self._old.push(arrived, watermark)
         if self._is_over:
-            old_results = chain(old_results, self._old.stop_holding())
+            old = chain(old, self._old.stop_holding())
+        results = self._counted_old(map(self._with_old_parts, old))
         if self._is_over or not self._holds:
-            yield in_one_order(self.plan.schema, chain(self._held, old_results))
+            yield in_one_order(self.plan.schema, chain(self._held, results))
             self._held = []
         else:
-            yield from old_results
-        self._old = self._old.settled()
+            yield from results
+        self._settle_old()
 
-    def _counted(self, results: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in results:
-            self._record.old_results += len(batch)
-            yield batch
-
-    def settled(self) -> Box:
-        return self._new if self._is_over else self
-
-    @property
-    def begins(self) -> int:
-        return self._old.begins
-
-    def parts(self) -> Iterator[Box]:
-        yield self
-        yield from self._old.parts()
-        yield from self._new.parts()
-
-    def boxes(self) -> Iterator[PlanBox]:
-        yield from self._old.boxes()
-        yield from self._new.boxes()
+    def _with_old_parts(self, batch: Batch) -> Batch:
+        """The old box's results without those of which all parts are new: these are the new box's."""
+        numbers = [self._windows.number_in(store, self._oldest_new) for store in batch.layout.origin_stores]
+        origins = batch.origins()
+        is_old = (origins >= 0) & (origins < np.array(numbers, np.int64)[:, None])
+        return batch.filtered(np.logical_or.reduce(is_old, axis=0))
 
     def horizons(self) -> dict[str, int]:
         """Results held back may consist of rows as old as the migration."""
-        old, new = self._old.horizons(), self._new.horizons()
         oldest = self._began_at if self._holds else NEVER
-        return {window: min(old[window], new[window], oldest) for window in new}
+        return {window: min(horizon, oldest) for window, horizon in super().horizons().items()}
 
     def donor(self) -> PlanBox | None:
         """The old box knows all rows, the new one only new ones."""
         return self._old.donor()
 
     @property
-    def root(self) -> Operator:
-        return self._old.root
-
-    @property
     def held(self) -> int:
         return sum(len(batch) for batch in self._held) + self._old.held
 
     def stop_holding(self) -> list[Batch]:
-        held, self._held = [*self._old.stop_holding(), *self._held], []
+        held, self._held = [*map(self._with_old_parts, self._old.stop_holding()), *self._held], []
         self._holds = False
         return held
 
     def flush(self) -> list[Batch]:
         return [*self.stop_holding(), *self._old.flush()]
 
-    def leave_out_new(self, oldest_new: Mapping[str, int]) -> None:
-        """The old box leaves out even more already."""
-        self._new.leave_out_new(oldest_new)
-
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, rows)
         since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}
-        box._new, held = self._new.replayed(since, self._began_at)
+        box._new = PlanBox(self.plan, self._windows, self._new.chunk_rows)
+        held = [lasting(batch) for batch in box._new.push(since, self._new.watermark)]
         box._held = held if self._holds else []
         return box
 

@@ -22,7 +22,8 @@ class PauseDrainResume:
     name: ClassVar[str] = "pause-drain-resume"
 
     def begin(self, switch: Switch) -> Begun:
-        stateful = [node.label for node in switch.plan.walk() if node.is_stateful]
+        plans = (switch.old.plan, switch.plan)
+        stateful = [node.label for plan in plans for node in plan.walk() if node.is_stateful]
         if stateful:
             raise BadMigration(
                 "pause-drain-resume cannot change a plan with state",

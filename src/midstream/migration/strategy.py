@@ -21,7 +21,7 @@ from midstream.engine.windows import Arrived, Windows
 from midstream.errors import BadMigration
 from midstream.migration.record import MigrationRecord
 
-__all__ = ["Begun", "Strategy", "Switch", "other_stateful_operators", "refuse_endless_windows"]
+__all__ = ["Begun", "Strategy", "Switch", "check_flag", "other_stateful_operators", "refuse_endless_windows"]
 
 Begun = tuple[Box, list[Batch]]
 """The box that takes over, and results that are to be told now."""
@@ -59,6 +59,12 @@ class Strategy(Protocol):
 
     def begin(self, switch: Switch) -> Begun:
         """Change over. Raises ``BadMigration``, and changes nothing, where the strategy cannot."""
+
+
+def check_flag(name: str, option: str, value: object) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise BadMigration(f'option "{option}" of {name} is {value!r}', hint="Give True or False.")
 
 
 def refuse_endless_windows(name: str, switch: Switch) -> None:

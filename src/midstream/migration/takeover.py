@@ -37,6 +37,9 @@ from midstream.migration.strategy import Switch
 
 __all__ = ["Way", "rebuilt", "take_over"]
 
+SWEEP_SHARE = 2
+"""Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
+
 
 class Way(enum.Enum):
     """How states are brought that the old plan did not have."""
@@ -113,6 +116,7 @@ class _Takeover:
                 if operator.state_key is not None:
                     self._operators.setdefault(operator.state_key, []).append(operator)
         self.box = PlanBox(plan, switch.windows, switch.chunk_rows, stores)
+        self.box.sweep_share = SWEEP_SHARE if way is Way.JISC else 0
         self.box.advance(switch.watermark)
         self._switch = switch
         self._record = switch.record
@@ -155,7 +159,7 @@ class _Takeover:
         if isinstance(operator, JoinOperator):
             for side, child in _sides_of(operator):
                 donors = self._sides.get(side.state_key, [])
-                found = next((d for d in donors if d.state.frontier <= self._least), None)
+                found = next((d for d in donors if self._serves(d, side)), None)
                 if found is not None and id(child) in self._whole:
                     donors.remove(found)
                     self._shared[id(side)] = found
@@ -179,6 +183,11 @@ class _Takeover:
             return
         for child in operator.inputs:
             self._decide(child, wanted)
+
+    def _serves(self, donor: JoinSide, side: JoinSide) -> bool:
+        """Whether the donor's state holds all that the side needs, and refers to the same stores."""
+        same_stores = all(a is b for a, b in zip(donor.layout.stores, side.layout.stores, strict=True))
+        return same_stores and donor.state.frontier <= self._least
 
     def bring(self, operator: Operator, wanted: bool) -> list[Batch]:
         """Give the operator and all below it their states; its history, if wanted."""
@@ -211,7 +220,7 @@ class _Takeover:
             donor = self._shared.get(id(side))
             if donor is not None:
                 self.bring(child, False)
-                side.state, side.past = donor.state, donor.past
+                side.state, side.past = donor.state.copy(), donor.past
                 self._record.states_shared += 1
             elif self._way is Way.JISC and _join_below(child) is not None and not wanted:
                 self.bring(child, False)
@@ -238,7 +247,7 @@ class _Takeover:
 
     def _new_past(self, operator: Operator, side: JoinSide) -> Past:
         for donor in self._sides.get(side.state_key, ()):
-            if donor.state.frontier <= self._least and id(operator) in self._whole:
+            if self._serves(donor, side) and id(operator) in self._whole:
                 return KnownPast(donor.state.copy(), donor.past)
         join, above = _join_below(operator) or (None, [])
         if join is None:
