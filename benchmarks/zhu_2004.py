@@ -194,6 +194,7 @@ def vary_rate(between: list[float], repeats: int) -> bool:
     describe(axes[0, 1], "moving state: time", "λB (rows a second)", "ms")
     axes[0, 2].plot(rates, rows, "o-", color=WAYS["moving-state"].colour, label="moving state")
     describe(axes[0, 2], "moving state: tuples computed", "λB (rows a second)", "tuples")
+    # Times of about a millisecond: four runs gave 0.8 to 1.2 times, so that less than 1.5 says nothing.
     spread = max(tracks["as-published"]) / min(tracks["as-published"])
     figures = {
         "T_PT, greatest / least": spread,
@@ -213,7 +214,7 @@ def vary_rate(between: list[float], repeats: int) -> bool:
     )
     bars = [Bar("T_PT, greatest / least", 1.1), Bar("tuples, highest rate / lowest", 2.0, at_least=True)]
     series = {"rate": rates, **tracks, "ms": ms, "tuples": rows}
-    return save_figure(paper, drawing, figures, spread < 1.1 and ms[-1] > 1.1 * ms[0], seen, series, *bars)
+    return save_figure(paper, drawing, figures, spread < 1.1 and ms[-1] > 1.5 * ms[0], seen, series, *bars)
 
 
 def crossover(windows: list[int], repeats: int) -> bool:

@@ -22,8 +22,10 @@ from midstream.migration.strategies import strategy_named
 from midstream.migration.strategy import Switch
 from midstream.migration.takeover import Way, rebuilt
 
-__all__ = ["MOST_RECORDS", "Cell"]
+__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell"]
 
+MOST_BOXES = 32
+"""Plans that may run side by side: every push is worked on by all of them."""
 MOST_RECORDS = 1000
 """Records of migrations that are kept, the latest ones."""
 
@@ -65,7 +67,7 @@ class Cell:
         """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
         if self._failure is not None:
             raise BrokenRun(
-                "an earlier push failed half-way, and the run's state is not to be trusted",
+                "an earlier push or migration failed half-way, and the run's state is not to be trusted",
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
@@ -81,6 +83,12 @@ class Cell:
             )
         if plan == self.plan:
             return
+        if len(list(self._box.boxes())) >= MOST_BOXES and strategy in ("gen-mig", "parallel-track"):
+            raise BadMigration(
+                f"{MOST_BOXES} plans are running side by side already",
+                detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
+                hint="Wait, or use jisc or moving-state: they end all migrations under way.",
+            )
         record = MigrationRecord(strategy, options, self.plan, plan, self.watermark)
         try:
             self._box, results = chosen.begin(

@@ -68,7 +68,7 @@ def take_over(switch: Switch, way: Way) -> tuple[PlanBox, list[Batch]]:
         )
     told = old.flush()
     box.begins = max(old.begins, old.root.told)
-    history = takeover.bring(box.root, box.root.told > box.begins)
+    history = takeover.bring(box.root, takeover.wants_history)
     return box, told + [box.told_here(batch) for batch in history]
 
 
@@ -122,13 +122,17 @@ class _Takeover:
         self._record = switch.record
         self._way = way
         self._ends = switch.windows.latest_end
-        # A state purged further than the slowest input cannot serve for computing others.
-        self._least = min((child.frontier for join in self.box.joins() for child in join.inputs), default=NEVER)
+        # A state purged further than the slowest input, or than what has been told, cannot serve for computing others.
+        frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
+        self._least = min(frontiers, default=NEVER)
+        self._least = min(self._least, switch.old.root.told)
         self._pasts: dict[tuple[int, tuple[str, ...]], Past] = {}
         self._whole = self._matched_subtrees()
         self._adopted: dict[int, Operator] = {}
         self._shared: dict[int, JoinSide] = {}
-        self._decide(self.box.root, False)
+        self.wants_history = self.box.root.told > max(switch.old.begins, switch.old.root.told)
+        """Whether the new plan knows results for certain that the old one could not tell yet."""
+        self._decide(self.box.root, self.wants_history)
 
     @property
     def computes_totals(self) -> bool:
