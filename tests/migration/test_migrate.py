@@ -423,6 +423,23 @@ def test_a_run_is_migrating_for_as_long_as_the_strategy_takes(way, migrating):
     assert seen == migrating
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith(("moving-state", "jisc"))])
+def test_the_rows_that_end_last_need_not_have_come_last(way):
+    """The rows of 30 end at 35; those of 28 came after them, late but not too late."""
+    streams = [Stream(name, SCHEMA, "ts", lateness=5) for name in "abc"]
+    run = ContinuousQuery(THREE, streams).run_locally("(a b) c")
+    results = [run.push({name: rows((time, 1)) for name in "abc"}) for time in (30, 28)]
+    to("a (b c)", way)(run)
+    over = []
+    for watermark in range(32, 41):
+        results.append(run.push({"b": rows((watermark, 1))}, watermark=watermark))
+        over.append(not run.migrating)
+    assert over == ([watermark >= (40 if "published" in way else 35) for watermark in range(32, 41)])
+    tables = {"a": rows((30, 1), (28, 1)), "b": rows((30, 1), (28, 1), *((t, 1) for t in range(32, 41)))}
+    expected = join_intervals(THREE, streams, {**tables, "c": tables["a"]})
+    assert_same_bag(pa.concat_tables([*results, run.finish()]), expected)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_migration_before_the_first_row_has_nothing_to_wait_for(way):
     run = QUERY.run_locally(LEFT_DEEP)
