@@ -122,7 +122,6 @@ class PlanBox(Box):
         self.windows = windows
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
-        self._driven = 0
         self.sweep_share = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
         self._root = Compiler(windows, chunk_rows, plan.totals_pieces, stores or {}).compile(plan)
@@ -143,21 +142,17 @@ class PlanBox(Box):
         self._expire()
 
     def _sweep_past(self, arrived: Arrived) -> None:
-        """Complete some of what incomplete states still lack, the lowest first: others can be computed from them.
-
-        What has been asked for counts as well: no push has to complete much more than its share.
-        """
+        """Complete some of what incomplete states still lack, the lowest first: others can be computed from them."""
         if not self.sweep_share or not self.is_migrating:
             return
-        pasts = [side.past for join in self.joins() for side in join.sides if side.past is not None]
-        driven = sum(past.driven for past in pasts)
-        budget = self.sweep_share * sum(len(batch) for batch in arrived.values()) - (driven - self._driven)
-        for past in pasts:
-            passed = 1
-            while budget > 0 and passed:
-                passed = past.sweep(budget)
-                budget -= passed
-        self._driven = sum(past.driven for past in pasts)
+        budget = self.sweep_share * sum(len(batch) for batch in arrived.values())
+        for join in self.joins():
+            for side in join.sides:
+                while side.past is not None and budget > 0:
+                    passed = side.past.sweep(budget)
+                    budget -= passed
+                    if passed == 0:
+                        break
 
     @property
     def rows_completed(self) -> int:

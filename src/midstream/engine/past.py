@@ -98,8 +98,6 @@ class JoinedPast:
         self.memo = JoinState(len(side.layout.stores))
         """What has been computed."""
         self.computed = 0
-        self.driven = 0
-        """Driving tuples taken so far."""
         self._side = side
         self._join = join
         self._above = above
@@ -206,7 +204,6 @@ class JoinedPast:
         kept = tuples[:, TO] > side.layout.released
         if not kept.all():
             codes, tuples = codes[kept], tuples[kept]
-        self.driven += len(codes)
         if len(codes) == 0:
             return
         new = NewTuples(codes, tuples, codes, codes) if self._drives_by_own_key else side.keyed(side.batch_of(tuples))
