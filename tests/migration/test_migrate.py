@@ -236,6 +236,7 @@ def play_others(text, changes):
             changes[number](run, plans)
         results.append(run.push({stream.name: step[stream.name] for stream in used}))
     results.append(run.finish())
+    assert all(begin < end for result in results for *_, begin, end in as_tuples(result))
     tables = {stream.name: whole_input()[stream.name] for stream in used}
     assert_snapshot_equivalent(pa.concat_tables(results), snapshots(text, used, tables, range(-2, TICKS + 12)))
     return run
@@ -284,6 +285,22 @@ def test_other_strategies_change_any_plan(name, way):
 
     run = play_others(OTHER_OPERATORS[name], {20: change, 24: back, 36: change})
     assert len(run.metrics()["migrations"]) == 3
+
+
+@pytest.mark.parametrize("rebuild", ["moving-state", "jisc"])
+@pytest.mark.parametrize("name", OTHER_OPERATORS)
+@pytest.mark.parametrize("way", ["moving-state", "jisc", "coalesce", "positive-negative"])
+def test_a_rebuilt_plan_knows_what_its_predecessor_has_told(name, way, rebuild):
+    strategy, options = WAYS[way]
+
+    def change(run, plans):
+        run.migrate(plans[-1], strategy, **options)
+        run.rebuild(rebuild)
+
+    def rebuilt(run, plans):
+        run.rebuild(rebuild)
+
+    play_others(OTHER_OPERATORS[name], {20: change, 21: rebuilt, 25: rebuilt, 30: rebuilt, 32: rebuilt})
 
 
 RAGGED = (
@@ -440,6 +457,20 @@ def test_the_rows_that_end_last_need_not_have_come_last(way):
     assert_same_bag(pa.concat_tables([*results, run.finish()]), expected)
 
 
+def test_gen_mig_splits_a_longest_window_after_the_latest_start():
+    """The latest start is 30, of a row in a short window that was not the last to come; the longest validity is 41."""
+    text = "SELECT a.ts AS i, b.ts AS j FROM a [RANGE 40], b [RANGE 2] WHERE a.k = b.k"
+    streams = [Stream(name, SCHEMA, "ts", lateness=5) for name in "ab"]
+    run = ContinuousQuery(text, streams).run_locally("a b")
+    for step in ({"a": rows((0, 1))}, {"b": rows((30, 1))}, {"b": rows((28, 1))}):
+        run.push(step)
+    run.migrate("b a", "gen-mig")
+    run.push({}, watermark=70)
+    assert run.migrating
+    run.push({}, watermark=71)
+    assert not run.migrating
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_migration_before_the_first_row_has_nothing_to_wait_for(way):
     run = QUERY.run_locally(LEFT_DEEP)
@@ -547,6 +578,29 @@ def test_a_state_that_was_purged_too_far_is_not_shared(order, way):
     to(order, way)(run)
     results += [run.push({}, watermark=watermark) for watermark in (18, 21, 30)]
     assert as_tuples(pa.concat_tables([*results, run.finish()])) == [(2, 3, 1, 3, 8)]
+
+
+LAGGING_FURTHER = LAGGING.replace("c.ts AS j,", "c.ts AS j, d.ts AS l,").replace(
+    "c [RANGE 5] WHERE", "c [RANGE 5], d [RANGE 5] WHERE c.k = d.k AND"
+)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith(("parallel-track", "reference-point"))])
+@pytest.mark.parametrize("order", ["t ((b c) d)", "t (d (c b))", "((b c) d) t"])
+def test_what_has_been_completed_stays_as_long_as_a_join_above_may_need_it(order, way):
+    """The d of 6 asks for (b c), which ends at 8; the count that is told at 21 asks for (b c d), which is made of it.
+
+    Key 2 is asked for by nobody, so that (b c) stays incomplete.
+    """
+    streams = [Stream(name, SCHEMA, "ts") for name in "abcd"]
+    run = ContinuousQuery(LAGGING_FURTHER, streams).run_locally("((t d) b) c")
+    pushed = {"a": rows((0, 1)), "b": rows((2, 1), (4, 2)), "c": rows((3, 1), (4, 2)), "d": rows((3, 1))}
+    results = [run.push(pushed, watermark=5)]
+    to(order, way)(run)
+    results.append(run.push({"d": rows((6, 1))}, watermark=6))
+    results += [run.push({}, watermark=watermark) for watermark in (9, 12, 15, 18, 21, 30)]
+    expected = [(2, 3, 3, 1, 3, 8), (2, 3, 6, 1, 6, 8)]
+    assert as_tuples(pa.concat_tables([*results, run.finish()])) == expected
 
 
 # Pause, drain, resume

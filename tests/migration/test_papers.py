@@ -453,6 +453,7 @@ def test_jisc_differences_are_reordered_exactly(text, way):
             everything[name].append(table)
         results.append(run.push(pushed))
     results.append(run.finish())
+    assert all(begin < end for _, begin, end in as_tuples(*results))
     tables = {name: pa.concat_tables(parts) for name, parts in everything.items()}
     expected = snapshots(text, streams, tables, range(-2, 60))
     assert expected.table.num_rows > 100
