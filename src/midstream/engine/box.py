@@ -20,7 +20,7 @@ from midstream.engine.compile import Compiler
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
 from midstream.engine.row_store import RowStore
-from midstream.engine.stateless import StoreOperator
+from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived, Windows
 

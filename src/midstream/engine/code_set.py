@@ -19,9 +19,9 @@ import numpy as np
 
 from midstream.engine.kernels import Flags, Ints
 
-__all__ = ["CodeSet"]
+__all__ = ["HIGHEST", "CodeSet"]
 
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
 class CodeSet:
@@ -75,7 +75,7 @@ class CodeSet:
         lows, highs = _joined(lows, highs)
         # Elementary stretches between all bounds: each is wholly inside or outside of both.
         edges = np.unique(np.concatenate([lows, self._lows, _after(highs), _after(self._highs)]))
-        begins, ends = edges, np.concatenate([edges[1:] - 1, [_HIGHEST]])
+        begins, ends = edges, np.concatenate([edges[1:] - 1, [HIGHEST]])
         wanted = _inside(begins, lows, highs)
         missing = wanted & ~_inside(begins, self._lows, self._highs)
         self._lows, self._highs = _joined(np.concatenate([self._lows, lows]), np.concatenate([self._highs, highs]))
@@ -92,7 +92,7 @@ def _different(codes: Ints) -> Ints:
 
 def _after(highs: Ints) -> Ints:
     """Where the stretch behind each interval begins; none behind the last code of all."""
-    return highs[highs < _HIGHEST] + 1
+    return highs[highs < HIGHEST] + 1
 
 
 def _inside(codes: Ints, lows: Ints, highs: Ints) -> Flags:

@@ -29,7 +29,8 @@ from midstream.engine.distinct import DistinctOperator
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
 from midstream.engine.row_store import RowStore
-from midstream.engine.stateless import ComputeOperator, PickOperator, SelectOperator, StoreOperator, UnionOperator
+from midstream.engine.stateless import ComputeOperator, PickOperator, SelectOperator, UnionOperator
+from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Windows
 

@@ -29,7 +29,7 @@ from typing import Protocol
 import numpy as np
 
 from midstream.engine.batch import Batch, concatenate
-from midstream.engine.code_set import CodeSet
+from midstream.engine.code_set import HIGHEST, CodeSet
 from midstream.engine.join import JoinOperator
 from midstream.engine.join_side import JoinSide
 from midstream.engine.join_state import TO, JoinState, NewTuples
@@ -37,8 +37,6 @@ from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 
 __all__ = ["JoinedPast", "KnownPast", "Past"]
-
-_HIGHEST = 2**63 - 1
 
 
 class Past(Protocol):
@@ -178,7 +176,7 @@ class JoinedPast:
             self._drive(codes[fresh], tuples[fresh])
             passed += len(codes)
         self.fulfil()
-        if min(ends) == _HIGHEST:
+        if min(ends) == HIGHEST:
             self._is_whole = True
         else:
             self._attempted.floor = min(ends) + 1

@@ -28,7 +28,8 @@ from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator, Telling
 from midstream.engine.past import JoinedPast, KnownPast, Past
 from midstream.engine.row_store import RowStore
-from midstream.engine.stateless import SelectOperator, StoreOperator
+from midstream.engine.stateless import SelectOperator
+from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
 from midstream.errors import BadMigration
