@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,16 +100,22 @@ def _rounded(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _natural(name: str) -> list[str | int]:
+    """A key that sorts figure 9 before figure 10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
 def write_readme_table() -> None:
     """Write what the results say into the table of the README."""
     lines = ["| figure | the paper shows | what we see | settings |", "|---|---|---|---|"]
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted(RESULTS.glob("*.json"), key=lambda path: _natural(path.stem)):
         kept = json.loads(path.read_text())
         if "paper shows" in kept:
             open_bars = [f"{bar}: {verdict}" for bar, verdict in kept["bars"].items() if verdict != "met"]
             seen = kept["shape"] + (f" **Bars: {'; '.join(open_bars)}.**" if open_bars else "")
             link = f"[{kept['figure']}](results/{path.stem}.png)"
-            lines.append(f"| {link} | {kept['paper shows']} | {seen} | {kept['settings']} |")
+            cells = [link, kept["paper shows"], seen, f"{kept['settings']}; commit {kept['environment']['commit']}"]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     README.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after)

@@ -54,7 +54,7 @@ class LocalRun:
 
     @property
     def migrating(self) -> bool:
-        """Whether a change of the plan is under way."""
+        """Whether a change of the plan is under way, or states are still to be completed (jisc)."""
         return self._cell.is_migrating
 
     @property
@@ -108,10 +108,12 @@ class LocalRun:
         return results
 
     def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> None:
-        """Replace the plan while the query runs: no row lost, none repeated.
+        """Replace the plan while the query runs.
 
-        ``plan`` is a join order (``"o (p s)"``) or one of the query's plans. The change begins with the next push.
-        Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot make the change.
+        ``plan`` is a join order (``"o (p s)"``) or one of the query's plans. Results stay what they would have been:
+        for joins every row once, for other operators the same rows at every instant (where they are cut in time may
+        differ). Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot make the
+        change. Migrating to the plan in force does nothing. See ``docs/migration.md``.
         """
         self._check_usable()
         self._cell.migrate(self._planner(plan), strategy, **options)

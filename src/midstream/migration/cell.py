@@ -83,7 +83,7 @@ class Cell:
             )
         if plan == self.plan:
             return
-        if len(list(self._box.boxes())) >= MOST_BOXES and strategy in ("gen-mig", "parallel-track"):
+        if chosen.runs_both_plans and len(list(self._box.boxes())) >= MOST_BOXES:
             raise BadMigration(
                 f"{MOST_BOXES} plans are running side by side already",
                 detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",

@@ -56,6 +56,7 @@ class GenMig:
     """Split time in two: the old plan answers for what is before, the new one for what is after."""
 
     name: ClassVar[str] = "gen-mig"
+    runs_both_plans: ClassVar[bool] = True
 
     variant: str = "coalesce"
     """"coalesce", "reference-point" or "positive-negative"."""

@@ -29,6 +29,7 @@ class JustInTimeStateCompletion:
     """Share the states that match, complete the others on demand."""
 
     name: ClassVar[str] = "jisc"
+    runs_both_plans: ClassVar[bool] = False
 
     as_published: bool = False
     """Complete nothing but what is asked for, and count the keys that are left."""

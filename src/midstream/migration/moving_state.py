@@ -22,6 +22,7 @@ class MovingState:
     """Share the states that match, compute the rest at once."""
 
     name: ClassVar[str] = "moving-state"
+    runs_both_plans: ClassVar[bool] = False
 
     def begin(self, switch: Switch) -> Begun:
         begun = take_over(switch, Way.MOVING_STATE)

@@ -43,6 +43,7 @@ class ParallelTrack:
     """Both plans run until the old one holds no old tuple; the new one's results are held back until then."""
 
     name: ClassVar[str] = "parallel-track"
+    runs_both_plans: ClassVar[bool] = True
 
     as_published: bool = False
     """Wait for as long as the paper's way to purge states takes: 2 W where a join sits on a join."""
@@ -51,6 +52,7 @@ class ParallelTrack:
 
     def __post_init__(self) -> None:
         check_flag(self.name, "as_published", self.as_published)
+        check_flag(self.name, "_force", self._force)
 
     def begin(self, switch: Switch) -> Begun:
         others = other_stateful_operators(switch.plan)

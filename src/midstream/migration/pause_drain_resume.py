@@ -20,6 +20,7 @@ class PauseDrainResume:
     """Change between two pushes; stateless plans only."""
 
     name: ClassVar[str] = "pause-drain-resume"
+    runs_both_plans: ClassVar[bool] = False
 
     def begin(self, switch: Switch) -> Begun:
         plans = (switch.old.plan, switch.plan)

@@ -56,6 +56,8 @@ class Strategy(Protocol):
     """A way to change from one plan to another."""
 
     name: ClassVar[str]
+    runs_both_plans: ClassVar[bool]
+    """Whether the old plan goes on beside the new one for some time."""
 
     def begin(self, switch: Switch) -> Begun:
         """Change over. Raises ``BadMigration``, and changes nothing, where the strategy cannot."""
