@@ -24,17 +24,20 @@ __all__ = [
     "BadStreamDeclaration",
     "BadWindow",
     "BrokenRun",
+    "CheckpointMismatch",
     "DataError",
     "DecreasingWatermark",
     "DuplicateName",
     "FinishedRun",
     "MidstreamError",
     "MissingColumn",
+    "NotStreaming",
     "NotSupported",
     "PlanError",
     "PushedTypeMismatch",
     "QueryError",
     "RunError",
+    "SparkMissing",
     "SyntaxProblem",
     "TypeMismatch",
     "UnboundedState",
@@ -208,6 +211,24 @@ class BadMigration(RunError):
     """The plan cannot be replaced in this way; the query goes on with the one it has."""
 
     code = "M3004"
+
+
+class CheckpointMismatch(RunError):
+    """A checkpoint or control directory belongs to another query."""
+
+    code = "M3005"
+
+
+class NotStreaming(RunError):
+    """What is asked for makes sense for streams only."""
+
+    code = "M3006"
+
+
+class SparkMissing(RunError):
+    """Spark, or the Java that it needs, is not installed."""
+
+    code = "M3007"
 
 
 class DataError(MidstreamError):

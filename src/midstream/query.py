@@ -17,16 +17,23 @@ Project o.id AS id
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from midstream.algebra.bounded_state import check_bounded_state
 from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.engine.box import CHUNK_ROWS
-from midstream.errors import BadPlan, BadStreamDeclaration
+from midstream.errors import BadPlan, BadStreamDeclaration, SparkMissing
 from midstream.planning import default_plan, equivalent_plans, plan_with_join_order
 from midstream.run import LocalRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from midstream.spark.live_query import LiveQuery
 
 __all__ = ["ContinuousQuery"]
 
@@ -66,9 +73,27 @@ class ContinuousQuery:
         """Start the query in this process. ``chunk_rows`` bounds the results in the making at once."""
         if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
             raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
-        return LocalRun(self._chosen(plan), self._chosen, chunk_rows)
+        return LocalRun(self.chosen(plan), self.chosen, chunk_rows)
 
-    def _chosen(self, plan: str | Plan | None) -> Plan:
+    def run_on_spark(
+        self, frames: Mapping[str, DataFrame], plan: str | Plan | None = None, **options: Any
+    ) -> LiveQuery:
+        """Start the query on Spark, over streaming (or batch) DataFrames by stream name.
+
+        Options: ``control_dir`` (where plan changes are written; needed to restart or to migrate from another process),
+        ``cells`` (into how many the rows are spread), ``rates`` (relative rows per second by stream, for spreading),
+        ``idle_after`` (a stream that is silent for so long does not hold back the watermark).
+        """
+        try:
+            live_query = importlib.import_module("midstream.spark.live_query")
+        except ModuleNotFoundError as missing:
+            raise SparkMissing(
+                f"Spark is not installed: {missing}", hint='Install it with pip install "midstream[spark]".'
+            ) from None
+        live: LiveQuery = live_query.LiveQuery(self, frames, plan, **options)
+        return live
+
+    def chosen(self, plan: str | Plan | None) -> Plan:
         """The plan that a user means."""
         if plan is None or isinstance(plan, str):
             plan = self.plan(plan)
@@ -76,12 +101,11 @@ class ContinuousQuery:
         return plan
 
     def _own(self, plan: Plan) -> Plan:
-        """Mark a plan as derived from this query: equal columns alone do not make two plans equivalent."""
-        plan.__dict__["derived_from"] = self._bound.identity
+        plan.mark_as_derived_from(self._bound.identity)
         return plan
 
     def _check_own(self, plan: Plan) -> None:
-        if not isinstance(plan, Plan) or plan.__dict__.get("derived_from") != self._bound.identity:
+        if not isinstance(plan, Plan) or plan.derived_from != self._bound.identity:
             raise BadPlan(
                 "the plan is not one of this query's",
                 detail=f"It produces {', '.join(f.name for f in plan.schema)}." if isinstance(plan, Plan) else None,

@@ -142,7 +142,7 @@ class LocalRun:
         return {"streams": streams, "watermark": self.watermark, **self._cell.metrics()}
 
     def _work(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[pa.RecordBatch]:
-        return self._converted(self._cell.push(rows, watermark))
+        return self._converted(self._cell.push(self._cell.windows.of_streams(rows), watermark))
 
     def _converted(self, results: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
         for batch in results:

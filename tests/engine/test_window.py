@@ -90,7 +90,7 @@ def windows(window: WindowSpec) -> tuple[Windows, WindowOperator]:
 def test_rows_that_are_valid_at_no_instant_are_passed_over():
     kept, operator = windows(WindowSpec(2, 10))
     columns = {"ts": pa.nulls(4), "x": pa.array(["a", "b", "c", "d"])}
-    operator.stage(kept.arrive({"s": Rows(np.array([1, 9, 8, 7]), columns)})[operator.plan.identity])
+    operator.stage(kept.arrive(kept.of_streams({"s": Rows(np.array([1, 9, 8, 7]), columns)}))[operator.plan.identity])
     (batch,) = operator.push()
     assert batch.columns()[0].to_pylist() == ["b"]
     assert (batch.valid_from.tolist(), batch.valid_to.tolist()) == ([10], [20])
@@ -99,7 +99,9 @@ def test_rows_that_are_valid_at_no_instant_are_passed_over():
 
 def test_the_operator_gives_staged_rows_once():
     kept, operator = windows(WindowSpec(5))
-    operator.stage(kept.arrive({"s": Rows(np.array([3]), {"x": pa.array(["a"])})})[operator.plan.identity])
+    operator.stage(
+        kept.arrive(kept.of_streams({"s": Rows(np.array([3]), {"x": pa.array(["a"])})}))[operator.plan.identity]
+    )
     assert len(list(operator.push())) == 1
     assert list(operator.push()) == []
 
@@ -107,7 +109,7 @@ def test_the_operator_gives_staged_rows_once():
 def test_rows_stay_in_their_window_until_they_are_released():
     kept, operator = windows(WindowSpec(5))
     identity = operator.plan.identity
-    kept.arrive({"s": Rows(np.array([3, 4]), {"x": pa.array(["a", "b"])})})
+    kept.arrive(kept.of_streams({"s": Rows(np.array([3, 4]), {"x": pa.array(["a", "b"])})}))
     kept.release({identity: 9})
     alive = kept.alive()[identity]
     assert alive.columns()[0].to_pylist() == ["b"]

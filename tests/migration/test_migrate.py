@@ -333,7 +333,8 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
 # What it records
 
 FIELDS = {
-    "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "is_over", "seconds", "states_shared",
+    "number", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "is_over", "seconds",
+    "states_shared",
     "states_incomplete", "rows_recomputed", "rows_held_back", "old_results", "new_results",
 }  # fmt: skip
 
@@ -622,7 +623,7 @@ def test_pause_drain_resume_changes_a_plan_without_state():
         arrived = {name: Rows(np.array(step[name]["ts"]), _columns(step[name])) for name in "ab"}
         if number == 20:
             cell.migrate(other, "pause-drain-resume")
-        results = [_values(each.push(arrived, number - 2)) for each in (cell, unchanged)]
+        results = [_values(each.push(each.windows.of_streams(arrived), number - 2)) for each in (cell, unchanged)]
         assert results[0] == results[1]
     assert cell.plan == other
     (record,) = cell.metrics()["migrations"]

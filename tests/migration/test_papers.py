@@ -536,9 +536,9 @@ def test_zhu_4_2_2_leaving_out_new_tuples_below_the_root_loses_results(monkeypat
 
     begin = ParallelTrackBox.__init__
 
-    def leave_out_everywhere(box, switch, ends_at):
-        begin(box, switch, ends_at)
-        for join in switch.old.joins():
+    def leave_out_everywhere(box, old, *others):
+        begin(box, old, *others)
+        for join in old.joins():
             join._satisfying = lambda batch, keep=join._satisfying: box._with_old_parts(keep(batch))
 
     monkeypatch.setattr(ParallelTrackBox, "__init__", leave_out_everywhere)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,10 @@ class Expression:
     @property
     def type(self) -> pa.DataType:
         raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was computed from the fields, which may refer back to the expression."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def arguments(self) -> tuple[Expression, ...]:

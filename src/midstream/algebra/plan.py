@@ -84,6 +84,15 @@ class Plan:
         """No validity of the output is longer: operators only intersect and cut those of the inputs."""
         return max(child.longest for child in self.inputs)
 
+    @property
+    def derived_from(self) -> str | None:
+        """The identity of the query that the plan was derived from: equal columns alone do not make two equivalent."""
+        return self.__dict__.get("_derived_from")
+
+    def mark_as_derived_from(self, query_identity: str | None) -> None:
+        """Note whose plan this is; only who has derived it by equivalent steps may say so."""
+        self.__dict__["_derived_from"] = query_identity
+
     @cached_property
     def identity(self) -> str:
         from midstream.algebra.identity import identity

@@ -24,12 +24,14 @@ from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived, Windows
 
-__all__ = ["CHUNK_ROWS", "Box", "PlanBox", "Rebuild"]
+__all__ = ["CHUNK_ROWS", "Box", "NumberOf", "PlanBox", "Rebuild"]
 
 CHUNK_ROWS = 1 << 20
 """About how many results are in the making at once: enough to work on columns, few enough to bound the memory."""
 
 
+NumberOf = Callable[[Plan], int]
+"""Stands for a plan in a description: its place in a list that goes with it."""
 Rebuild = Callable[["PlanBox", Arrived], "PlanBox"]
 """Makes a box anew: with the same plan and watermark, from the rows given."""
 
@@ -72,6 +74,10 @@ class Box(ABC):
     @abstractmethod
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         """The same box with all derived state computed anew from the rows still in their windows."""
+
+    @abstractmethod
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        """All that is needed, besides the rows in their windows and the watermark, to make the box again: as JSON."""
 
     @property
     @abstractmethod
@@ -193,6 +199,11 @@ class PlanBox(Box):
         box = rebuild(self, rows)
         box.begins, box.sweep_share = self.begins, self.sweep_share or box.sweep_share
         return box
+
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        return {
+            "kind": "plan", "plan": number_of(self.plan), "begins": self.begins, "sweep_share": self.sweep_share
+        }  # fmt: skip
 
     def horizons(self) -> dict[str, int]:
         needed = self._needed()

@@ -17,11 +17,12 @@ import pyarrow.types as pat
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
 from midstream.algebra.windows import BEGINNING
+from midstream.engine.event_time import EventTime
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.windows import Rows
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "ticks"]
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
@@ -49,9 +50,13 @@ class Intake:
 
     def __init__(self, streams: Mapping[str, Stream]) -> None:
         self.streams = dict(streams)
-        self.watermark = BEGINNING
         self.counters = {name: StreamCounters() for name in streams}
-        self._latest = dict.fromkeys(streams, BEGINNING)
+        self._time = EventTime({name: stream.lateness_ticks for name, stream in streams.items()})
+
+    @property
+    def watermark(self) -> int:
+        """No later row that counts is older."""
+        return self._time.watermark
 
     def check(self, tables: Mapping[str, object]) -> list[_Read]:
         """The tables as rows with event times; raises, and changes nothing, if one does not fit its stream."""
@@ -74,18 +79,13 @@ class Intake:
             counters.without_event_time += int(np.count_nonzero(~read.timed))
             counters.late += int(np.count_nonzero(read.timed & ~in_time))
             if read.timed.any():
-                self._latest[name] = max(self._latest[name], int(times[read.timed].max()))
-            accepted[name] = read.rows if in_time.all() else _filtered(read.rows, in_time)
+                self._time.see(name, int(times[read.timed].max()))
+            accepted[name] = read.rows.filtered(in_time)
         return accepted
 
     def advance(self, at_least: int | None) -> int:
         """Move the watermark: to what the rows say, or to what the caller says if that is later."""
-        said = min(
-            BEGINNING if latest == BEGINNING else max(BEGINNING, latest - self.streams[name].lateness_ticks)
-            for name, latest in self._latest.items()
-        )
-        self.watermark = max(self.watermark, said, BEGINNING if at_least is None else at_least)
-        return self.watermark
+        return self._time.advance(BEGINNING if at_least is None else at_least)
 
     def _stream(self, name: str) -> Stream:
         if name not in self.streams:
@@ -97,11 +97,6 @@ class Intake:
         return self.streams[name]
 
 
-def _filtered(rows: Rows, keep: Flags) -> Rows:
-    mask = pa.array(keep)
-    return Rows(rows.times[keep], {name: column.filter(mask) for name, column in rows.columns.items()})
-
-
 def _read(stream: Stream, table: object) -> _Read:
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -111,7 +106,7 @@ def _read(stream: Stream, table: object) -> _Read:
             hint="Push a pyarrow Table or RecordBatch.",
         )
     columns = {field.name: _column(stream, field, table) for field in stream.schema}
-    times, timed = _ticks(columns[stream.event_time])
+    times, timed = ticks(columns[stream.event_time])
     return _Read(stream, Rows(times, columns), timed)
 
 
@@ -146,7 +141,7 @@ def _column(stream: Stream, field: pa.Field, table: pa.Table) -> pa.Array:
         ) from None
 
 
-def _ticks(column: pa.Array) -> tuple[Ints, Flags]:
+def ticks(column: pa.Array) -> tuple[Ints, Flags]:
     """Event times in ticks, and which rows have one: NULL, and times outside int64 ticks, have none."""
     timed = np.asarray(column.is_valid())
     if pat.is_timestamp(column.type):

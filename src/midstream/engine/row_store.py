@@ -148,13 +148,18 @@ class RowStore:
         """Rows that ended by then may be gone."""
         return self._frontier
 
-    def alive(self) -> tuple[Ints, Ints, Ints]:
-        """The rows whose validity had not ended when rows were last released: numbers, valid_from, valid_to."""
-        rows = np.arange(self.start, self.end)
+    def alive(self, first: int = 0, last: int | None = None) -> tuple[Ints, Ints, Ints]:
+        """The rows whose validity had not ended when rows were last released: numbers, valid_from, valid_to.
+
+        All of them, or those with numbers from ``first`` to before ``last``.
+        """
+        last = self.end if last is None else last
+        rows = np.arange(max(self.start, first), min(self.end, last))
         places = rows & (len(self._ring) - 1)
         kept = self._valid_to[places] > self._frontier
         rows, places = rows[kept], places[kept]
         aside = self._valid_to_aside > self._frontier
+        aside &= (self._numbers_aside >= first) & (self._numbers_aside < last)
         return (
             np.concatenate([self._numbers_aside[aside], rows]),
             np.concatenate([self._valid_from_aside[aside], self._valid_from[places]]),
@@ -179,6 +184,46 @@ class RowStore:
                 self._write_codes(column, array, places)
         self.end += count
         return np.arange(self.end - count, self.end)
+
+    def restore(self, numbers: Ints, columns: Sequence[pa.Array], valid_from: Ints, valid_to: Ints) -> None:
+        """Take back rows with the numbers they had (ascending, beyond those that are here).
+
+        Numbers in between are those of rows that were given up: places without a living row, if there are not many.
+        """
+        if len(numbers) == 0:
+            return
+        last = int(numbers[-1])
+        span = last + 1 - self.end
+        if span <= 4 * len(numbers) + _SMALLEST:
+            places = np.full(span, -1)
+            places[numbers - self.end] = np.arange(len(numbers))
+            filled = places >= 0
+            validity = np.full((2, span), BEGINNING)
+            validity[0, filled], validity[1, filled] = valid_from, valid_to
+            taken = pa.array(places, mask=~filled)
+            self.append([column.take(taken) for column in columns], validity[0], validity[1])
+        else:
+            self._jump_to(int(numbers[0]))
+            self._set_aside(self.append(columns, valid_from, valid_to))
+            self._numbers_aside[len(self._numbers_aside) - len(numbers) :] = numbers
+            self._jump_to(last + 1)
+
+    def skip_to(self, number: int) -> None:
+        """Let the next row have this number."""
+        gap = number - self.end
+        if 0 < gap <= len(self) + _SMALLEST:
+            dead = np.full(gap, BEGINNING)
+            self.append([pa.nulls(gap, data_type) for data_type in self.types], dead, dead)
+        elif gap > 0:
+            self._jump_to(number)
+
+    def _jump_to(self, number: int) -> None:
+        """Set all living rows aside and go on with this number."""
+        rows = np.arange(self.start, self.end)
+        self._set_aside(rows[self._valid_to[rows & (len(self._ring) - 1)] > self._frontier])
+        self.start = self.end = number
+        for column in self._segmented.values():
+            column.first = number
 
     def _write(self, column: int, array: pa.Array, places: Ints) -> None:
         values, valid = fixed_width_values(array)

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.expressions import Expression, conjunction, conjuncts
-from midstream.algebra.plan import Aggregate, Field, Join, Plan, Project, Select, Window
+from midstream.algebra.plan import Aggregate, Distinct, Field, Join, Plan, Project, Select, Window
 from midstream.algebra.windows import BEGINNING, NEVER, WindowSpec
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.evaluate import truth
-from midstream.engine.kernels import Ints
+from midstream.engine.kernels import Flags, Ints
 from midstream.engine.row_store import RowStore
 
-__all__ = ["Arrived", "Rows", "Windows", "validities"]
+__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "validities"]
 
 Arrived = Mapping[str, Batch]
 """New rows, by the identity of their window."""
@@ -40,6 +40,38 @@ class Rows:
     def __len__(self) -> int:
         return len(self.times)
 
+    def filtered(self, keep: Flags) -> Rows:
+        """The rows for which the flag is set."""
+        if keep.all():
+            return self
+        mask = pa.array(keep)
+        return Rows(self.times[keep], {name: column.filter(mask) for name, column in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of one window with their numbers there: what must be stored to have them back (see ``Windows.restore``)."""
+
+    numbers: Ints
+    valid_from: Ints
+    valid_to: Ints
+    columns: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the windows have come, by identity: what their rows do not tell."""
+
+    ends: Mapping[str, int]
+    """The number that the next row will get."""
+    released: Mapping[str, int]
+    """Rows that ended by then may be gone."""
+    latest_start: Mapping[str, int]
+    latest_end: Mapping[str, int]
+
 
 class Windows:
     """The windows that a query's plans read, and the rows inside them."""
@@ -48,6 +80,8 @@ class Windows:
         plans = list(plans)
         fields = fields_read(plans)
         self.keeps_rows = any(node.is_stateful for plan in plans for node in plan.walk())
+        self.needs_pushes = any(isinstance(node, Distinct) for plan in plans for node in plan.walk())
+        """Whether a plan may depend on how rows came (see ``Plan.totals_pieces``)."""
         self._windows: dict[str, _WindowRows] = {}
         self._pushes: list[dict[str, int]] = []
         """For each push whose rows are still here: the number after its last row, by window."""
@@ -82,14 +116,19 @@ class Windows:
                 return False
         return True
 
+    def of_streams(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
+        """New rows by window, where every window of a stream gets all of its rows."""
+        streams = ((identity, window.plan.stream.name) for identity, window in self._windows.items())
+        return {identity: rows[stream] for identity, stream in streams if stream in rows}
+
     def arrive(self, rows: Mapping[str, Rows]) -> Arrived:
-        """New rows by stream enter their windows."""
+        """New rows enter their windows, by whose identity they are given."""
         arrived = {}
         for identity, window in self._windows.items():
-            new = rows.get(window.plan.stream.name)
+            new = rows.get(identity)
             if new is not None and len(new):
                 arrived[identity] = window.append(new)
-        if self.keeps_rows and arrived:
+        if self.needs_pushes and arrived:
             self._pushes.append(self.ends())
         return arrived
 
@@ -126,6 +165,41 @@ class Windows:
         ):
             gone += 1
         del self._pushes[:gone]
+
+    def standing(self) -> Standing:
+        """How far the windows have come."""
+        windows = self._windows.items()
+        return Standing(
+            self.ends(),
+            {identity: window.store.released for identity, window in windows},
+            {identity: window.latest_start for identity, window in windows},
+            {identity: window.latest_end for identity, window in windows},
+        )
+
+    def kept(self, first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, KeptRows]:
+        """The living rows with numbers from ``first`` to before ``last``, as they can be restored."""
+        return {
+            identity: window.kept(first[identity], last[identity])
+            for identity, window in self._windows.items()
+            if first[identity] < last[identity]
+        }
+
+    def restore(self, rows: Iterable[Mapping[str, KeptRows]], pushes: list[dict[str, int]], standing: Standing) -> None:
+        """Take back kept rows, into windows without rows. ``pushes``: the numbers after each push, in order.
+
+        Of any two parts, one must hold the rows that came later.
+        """
+        parts = list(rows)
+        for identity, window in self._windows.items():
+            for kept in sorted(
+                (part[identity] for part in parts if part.get(identity)), key=lambda k: int(k.numbers[0])
+            ):
+                window.store.restore(kept.numbers, kept.columns, kept.valid_from, kept.valid_to)
+            window.store.skip_to(standing.ends[identity])
+            window.store.release(standing.released[identity])
+            window.latest_start = standing.latest_start[identity]
+            window.latest_end = standing.latest_end[identity]
+        self._pushes = list(pushes)
 
     @property
     def latest_start(self) -> int:
@@ -188,6 +262,11 @@ class _WindowRows:
     def alive(self) -> Batch:
         numbers, valid_from, valid_to = self.store.alive()
         return Batch(self.layout, valid_from, valid_to, numbers.reshape(1, -1))
+
+    def kept(self, first: int, last: int) -> KeptRows:
+        numbers, valid_from, valid_to = self.store.alive(first, last)
+        columns = self.store.gather_all(range(len(self.layout.fields)), numbers)
+        return KeptRows(numbers, valid_from, valid_to, columns)
 
 
 def _windows_with_conditions(plan: Plan) -> Iterator[tuple[Window, frozenset[Expression]]]:

@@ -7,16 +7,19 @@ needs are given up, and a migration that has come to its end makes way for the b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.windows import BEGINNING
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
 from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.windows import Rows, Windows
 from midstream.errors import BadMigration, BadPlan, BrokenRun
+from midstream.migration.description import PlanList, described_box
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategies import strategy_named
 from midstream.migration.strategy import Switch
@@ -38,6 +41,8 @@ class Cell:
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
         self.results = 0
+        self._first_plan = plan
+        self._migrations = 0
         self._records: list[MigrationRecord] = []
         self._running: list[tuple[MigrationRecord, Box]] = []
         self._box: Box = PlanBox(plan, self.windows, chunk_rows)
@@ -54,10 +59,16 @@ class Cell:
     def is_migrating(self) -> bool:
         return self._box.is_migrating
 
+    @property
+    def has_running_migrations(self) -> bool:
+        """Whether a change of the plan is under way (a state that is completed after a crash is none)."""
+        return bool(self._running)
+
     def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
         """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
 
-        The rows become part of the state at the latest with the next call, fetched or not.
+        Rows are given by the identity of their window. They become part of the state at the latest with the next call,
+        fetched or not.
         """
         self.settle()
         self._pending = self._push(rows, watermark)
@@ -89,7 +100,8 @@ class Cell:
                 detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
                 hint="Wait, or use jisc or moving-state: they end all migrations under way.",
             )
-        record = MigrationRecord(strategy, options, self.plan, plan, self.watermark)
+        self._migrations += 1
+        record = MigrationRecord(strategy, options, self.plan, plan, self.watermark, self._migrations)
         try:
             self._box, results = chosen.begin(
                 Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
@@ -104,14 +116,41 @@ class Cell:
         self._running.append((record, self._box))
         self._note_progress()
 
+    def describe(self) -> dict[str, Any]:
+        """What must be stored, besides the windows and the watermark, to go on elsewhere: see ``description``."""
+        self.settle()
+        assert not self._to_tell, "results that a migration gave are told with the next push"
+        plans = PlanList()
+        box = self._box.describe(plans.number_of)
+        places = {id(part): place for place, part in enumerate(self._box.parts())}
+        running = [
+            {"part": places[id(part)], "record": record.describe(plans.number_of)} for record, part in self._running
+        ]
+        return {"plans": plans.as_json(), "box": box, "migrations": self._migrations, "running": running}
+
+    def restore(self, description: Mapping[str, Any], watermark: int, way: Way) -> None:
+        """Go on with what was described: the windows must have been restored, everything else is derived from them."""
+        plans = [plan_from_json(plan) for plan in description["plans"]]
+        for plan in plans:
+            plan.mark_as_derived_from(self._first_plan.derived_from)
+        records = [MigrationRecord.described(running["record"], plans) for running in description["running"]]
+        numbered = {record.number: record for record in records}
+        self.watermark = watermark
+        self._migrations = description["migrations"]
+        box = described_box(description["box"], plans, self.windows, watermark, self.chunk_rows, numbered)
+        record = MigrationRecord("rebuild", {}, box.plan, box.plan, watermark)
+        self._box = rebuilt(box, way, self.windows.alive(), record)
+        parts = list(self._box.parts())
+        places = (running["part"] for running in description["running"])
+        self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
+        kept = [record for record in self._records if record.number not in numbered]
+        self._records = sorted([*kept, *records], key=lambda record: record.number)
+
     def rebuild(self, way: Way) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
-        self.settle()
-        parts = list(self._box.parts())
-        record = MigrationRecord("rebuild", {}, self.plan, self.plan, self.watermark)
-        self._box = rebuilt(self._box, way, self.windows.alive(), record)
-        renewed = dict(zip(map(id, parts), self._box.parts(), strict=True))
-        self._running = [(record, renewed.get(id(box), box)) for record, box in self._running]
+        to_tell, self._to_tell = self._to_tell, []
+        self.restore(json.loads(json.dumps(self.describe())), self.watermark, way)
+        self._to_tell = to_tell
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the start."""

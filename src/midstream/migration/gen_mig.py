@@ -29,26 +29,27 @@ Variants:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, concatenate
-from midstream.engine.box import Box, PlanBox, Rebuild
+from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.windows import Arrived
+from midstream.engine.windows import Arrived, Windows
 from midstream.errors import BadMigration, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
+from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
 from midstream.migration.two_boxes import TwoBoxes
 
-__all__ = ["GenMig"]
+__all__ = ["GEN_MIG_BOXES", "GenMig", "GenMigBox"]
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,24 @@ class GenMig:
         split_at = min(max(split_at, windows.latest_end, switch.watermark), NEVER)
         # The pieces of a result must come from both boxes at once.
         held = switch.old.stop_holding()
-        return _VARIANTS[self.variant](switch, split_at), held
+        return _VARIANTS[self.variant](switch.old, switch.empty_box(), switch.record, split_at), held
 
 
 class GenMigBox(TwoBoxes):
     """A GenMig migration in progress: what is common to its variants."""
 
-    def __init__(self, switch: Switch, split_at: int) -> None:
-        super().__init__(switch)
+    def __init__(self, old: Box, new: PlanBox, record: MigrationRecord, split_at: int) -> None:
+        super().__init__(old, new, record)
         self._split_at = split_at
+
+    @classmethod
+    def described(
+        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    ) -> Self:
+        return cls(old, new, record, description["split_at"])
+
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        return super().describe(number_of) | {"split_at": self._split_at}
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
         self._is_over = watermark >= self._split_at
@@ -152,6 +162,8 @@ class GenMigBox(TwoBoxes):
 
 
 class _CoalesceBox(GenMigBox):
+    kind = "gen-mig coalesce"
+
     def _for_new(self, arrived: Arrived) -> Arrived:
         return {window: _cut(batch, self._split_at, NEVER) for window, batch in arrived.items()}
 
@@ -204,6 +216,8 @@ class _Pieces:
 
 
 class _ReferencePointBox(GenMigBox):
+    kind = "gen-mig reference-point"
+
     def _for_old(self, arrived: Arrived) -> Arrived:
         return {window: batch.filtered(batch.valid_from < self._split_at) for window, batch in arrived.items()}
 
@@ -219,6 +233,8 @@ class _ReferencePointBox(GenMigBox):
 
 
 class _PositiveNegativeBox(GenMigBox):
+    kind = "gen-mig positive-negative"
+
     def _for_new(self, arrived: Arrived) -> Arrived:
         return arrived
 
@@ -266,3 +282,4 @@ _VARIANTS: dict[str, type[GenMigBox]] = {
     "reference-point": _ReferencePointBox,
     "positive-negative": _PositiveNegativeBox,
 }
+GEN_MIG_BOXES: list[type[TwoBoxes]] = list(_VARIANTS.values())

@@ -18,24 +18,25 @@ that plans with them are refused.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from midstream.algebra.plan import Join, Plan
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import Box, PlanBox, Rebuild
+from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.windows import Arrived
+from midstream.engine.windows import Arrived, Windows
 from midstream.errors import BadMigration
+from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
 from midstream.migration.two_boxes import TwoBoxes
 
-__all__ = ["ParallelTrack"]
+__all__ = ["ParallelTrack", "ParallelTrackBox"]
 
 
 @dataclass(frozen=True)
@@ -70,20 +71,50 @@ class ParallelTrack:
         ends_at = max(windows.latest_end, switch.watermark)
         if self.as_published and any(_join_on_join(box.plan) for box in switch.old.boxes()):
             ends_at = min(ends_at + windows.longest, NEVER)
-        return ParallelTrackBox(switch, ends_at), []
+        box = ParallelTrackBox(
+            switch.old, switch.empty_box(), switch.record, windows, windows.ends(), switch.watermark, ends_at
+        )
+        return box, []
 
 
 class ParallelTrackBox(TwoBoxes):
     """A parallel-track migration in progress."""
 
-    def __init__(self, switch: Switch, ends_at: int) -> None:
-        super().__init__(switch)
-        self._windows = switch.windows
-        self._oldest_new = switch.windows.ends()
-        self._began_at = switch.watermark
+    kind = "parallel-track"
+
+    def __init__(
+        self,
+        old: Box,
+        new: PlanBox,
+        record: MigrationRecord,
+        windows: Windows,
+        oldest_new: Mapping[str, int],
+        began_at: int,
+        ends_at: int,
+    ) -> None:
+        super().__init__(old, new, record)
+        self._windows = windows
+        self._oldest_new = oldest_new
+        self._began_at = began_at
         self._ends_at = ends_at
         self._held: list[Batch] = []
         self._holds = True
+
+    @classmethod
+    def described(
+        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    ) -> Self:
+        box = cls(old, new, record, windows, description["oldest_new"], description["began_at"], description["ends_at"])
+        box._holds = description["holds"]
+        return box
+
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        return super().describe(number_of) | {
+            "oldest_new": dict(self._oldest_new),
+            "began_at": self._began_at,
+            "ends_at": self._ends_at,
+            "holds": self._holds,
+        }
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
         self._held += map(lasting, self._counted_new(self._new.push(arrived, watermark)))

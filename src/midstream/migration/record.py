@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.engine.box import NumberOf
 
 __all__ = ["MigrationRecord"]
 
@@ -22,6 +23,8 @@ class MigrationRecord:
     old_plan: Plan
     new_plan: Plan
     began_at: int
+    number: int = 0
+    """Migrations of a cell are counted from 1."""
     began: float = field(default_factory=time.time)
     ended_at: int | None = None
     ended: float | None = None
@@ -49,9 +52,25 @@ class MigrationRecord:
         if self.ended is None:
             self.ended_at, self.ended = watermark, time.time()
 
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        """As JSON, to be had again by ``described``."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {
+            "options": dict(self.options),
+            "old_plan": number_of(self.old_plan),
+            "new_plan": number_of(self.new_plan),
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any], plans: Sequence[Plan]) -> Self:
+        """The record that a description tells of."""
+        old_and_new = {name: plans[description[name]] for name in ("old_plan", "new_plan")}
+        return cls(**{**description, **old_and_new})
+
     def as_dict(self) -> dict[str, Any]:
         """For ``metrics()``: plans as text, event times None where they are the beginning or the end of time."""
         return {
+            "number": self.number,
             "strategy": self.strategy,
             "options": dict(self.options),
             "old_plan": self.old_plan.explain(),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import Box, PlanBox
+from midstream.engine.box import Box, NumberOf, PlanBox
 from midstream.engine.operator import Operator
-from midstream.migration.strategy import Switch
+from midstream.engine.windows import Windows
+from midstream.migration.record import MigrationRecord
 
 __all__ = ["TwoBoxes"]
 
@@ -16,13 +19,31 @@ __all__ = ["TwoBoxes"]
 class TwoBoxes(Box):
     """Both boxes. The old one, which may itself be a migration, knows how far results have been told."""
 
-    def __init__(self, switch: Switch) -> None:
-        self.plan = switch.plan
-        self.begins = switch.old.begins
-        self._old = switch.old
-        self._new = switch.empty_box()
-        self._record = switch.record
+    kind: ClassVar[str]
+    """What it is called in a description."""
+
+    def __init__(self, old: Box, new: PlanBox, record: MigrationRecord) -> None:
+        self.plan = new.plan
+        self.begins = old.begins
+        self._old = old
+        self._new = new
+        self._record = record
         self._is_over = False
+
+    @classmethod
+    @abstractmethod
+    def described(
+        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    ) -> Self:
+        """The migration that a description tells of."""
+
+    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "old": self._old.describe(number_of),
+            "new": self._new.describe(number_of),
+            "record": self._record.number,
+        }
 
     def parts(self) -> Iterator[Box]:
         yield self

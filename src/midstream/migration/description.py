@@ -1,0 +1,71 @@
+"""A running query as data: what must be stored, besides the rows in their windows, to go on with it elsewhere.
+
+A cell's description names the plans at work, how boxes are nested (a migration in progress is a box that holds two) and
+the migrations that are not over. It is small, and changes only when a migration begins, ends or is under way:
+everything that grows with the rows is derived from the windows. It is plain JSON, so that it can lie in a checkpoint
+for years.
+
+    {"plans": [plan, ...],
+     "box": {"kind": "plan", "plan": 0, ...},
+     "migrations": 3,
+     "running": [{"part": 0, "record": {"strategy": "jisc", ...}}]}
+
+Box 0 is the outermost one, and the parts of a box are counted as ``Box.parts`` gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json
+from midstream.engine.box import Box, PlanBox
+from midstream.engine.windows import Windows
+from midstream.migration.gen_mig import GEN_MIG_BOXES
+from midstream.migration.parallel_track import ParallelTrackBox
+from midstream.migration.record import MigrationRecord
+from midstream.migration.two_boxes import TwoBoxes
+
+__all__ = ["PlanList", "described_box"]
+
+_KINDS: list[type[TwoBoxes]] = [ParallelTrackBox, *GEN_MIG_BOXES]
+_MIGRATIONS = {box.kind: box for box in _KINDS}
+
+
+class PlanList:
+    """The plans that a description names, each once."""
+
+    def __init__(self) -> None:
+        self._plans: list[Plan] = []
+
+    def number_of(self, plan: Plan) -> int:
+        """The plan's place in the list, where it is put if it is not there yet."""
+        if plan not in self._plans:
+            self._plans.append(plan)
+        return self._plans.index(plan)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [plan_to_json(plan) for plan in self._plans]
+
+
+def described_box(
+    description: Mapping[str, Any],
+    plans: Sequence[Plan],
+    windows: Windows,
+    watermark: int,
+    chunk_rows: int,
+    records: Mapping[int, MigrationRecord],
+) -> Box:
+    """The box that a description tells of, without any derived state: it is to be rebuilt before it is used."""
+    if description["kind"] == "plan":
+        box = PlanBox(plans[description["plan"]], windows, chunk_rows)
+        box.begins, box.sweep_share = description["begins"], description["sweep_share"]
+        box.advance(watermark)
+        return box
+    old, new = (
+        described_box(description[side], plans, windows, watermark, chunk_rows, records) for side in ("old", "new")
+    )
+    assert isinstance(new, PlanBox)
+    kind = _MIGRATIONS[description["kind"]]
+    return kind.described(description, old, new, windows, records[description["record"]])

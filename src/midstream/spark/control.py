@@ -1,0 +1,97 @@
+"""The control directory: how plan changes reach a running query, from its own process or another.
+
+    control_dir/
+      query.json            the query, its streams, its first plan: enough to check a command in any process
+      status.json           what the query last told of itself
+      commands/00000001.json, ...
+
+A command is one file with one line of JSON. The query reads the folder as one more stream, so that a command is part of
+a micro-batch like any row: it reaches every cell in the same batch, and a restart replays it exactly where it was. A
+file is written aside and then given its final name, which must not exist yet: two writers cannot take the same number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from midstream.errors import CheckpointMismatch
+
+__all__ = ["ControlDirectory"]
+
+
+class ControlDirectory:
+    """The commands to a running query, and what it tells."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="midstream-control-") if path is None else path).absolute()
+        self.commands_path = self.path / "commands"
+
+    def create(self, query: Mapping[str, Any]) -> None:
+        """Make the directory for a query, or check that it is this query's."""
+        self.commands_path.mkdir(parents=True, exist_ok=True)
+        known = self.query()
+        if known is None:
+            _write(self.path / "query.json", query)
+            return
+        for name in ("text", "streams", "cells"):
+            if known.get(name) != query[name]:
+                raise CheckpointMismatch(
+                    f"the control directory {self.path} belongs to a query with another {name}",
+                    detail=f"There: {known.get(name)}. Now: {query[name]}.",
+                    hint="Use the query that it was made for, or another control directory and checkpoint.",
+                )
+
+    def query(self) -> dict[str, Any] | None:
+        """What ``create`` stored."""
+        return _read(self.path / "query.json")
+
+    def status(self) -> dict[str, Any] | None:
+        """What the query last told of itself."""
+        return _read(self.path / "status.json")
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        _write(self.path / "status.json", status)
+
+    def commands(self) -> list[dict[str, Any]]:
+        """All commands so far, in order."""
+        return [json.loads(path.read_text()) for path in sorted(self.commands_path.glob("*.json"))]
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest command; 0 if there is none."""
+        return max((int(path.stem) for path in self.commands_path.glob("*.json")), default=0)
+
+    def write(self, command: Mapping[str, Any]) -> int:
+        """Give a command to the query; the command's number."""
+        number = self.last_number
+        while True:
+            number += 1
+            line = json.dumps({**command, "id": number, "written": time.time()})
+            temporary = self.commands_path / f"_{os.getpid()}_{time.monotonic_ns()}"
+            temporary.write_text(json.dumps({"id": number, "command": line}) + "\n")
+            try:
+                os.link(temporary, self.commands_path / f"{number:08d}.json")
+            except FileExistsError:
+                continue
+            finally:
+                temporary.unlink()
+            return number
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    temporary = path.with_name(f"_{path.name}_{os.getpid()}_{time.monotonic_ns()}")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(FileNotFoundError):
+        return dict(json.loads(path.read_text()))
+    return None

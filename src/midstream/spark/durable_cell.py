@@ -1,0 +1,435 @@
+"""A cell whose windows outlive the process: what the operator on Spark runs, without Spark.
+
+The rows in their windows are durable, everything else is derived (see ``engine/windows``). A micro-batch writes its own
+rows as one *segment* to the *shelf* (Spark's state store), a small *standing* (how far the cell has come) and, only
+when a migration changed it, a *description* of the plans at work. Segments are dropped when all their rows have left
+their windows, so that what is written is proportional to the batch, and intermediate results are never written.
+
+A cell in memory carries the *token* of the standing that it belongs to. Whoever holds another one (the task was
+retried, another process took over, the query was restarted) cannot be trusted, and is made again from the shelf: the
+windows are read back and states are completed on demand, as after a migration from the empty plan.
+
+Segments are few: small ones are merged with their elders like digits of a counter (a row is written again at most log₂
+4096 times), and one of whose rows only a quarter lives, because some lie far ahead in time, is written anew without the
+dead.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_from_json
+from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.engine.event_time import EventTime
+from midstream.engine.output import output_schema, to_record_batches
+from midstream.engine.windows import KeptRows, Rows, Standing
+from midstream.errors import BadMigration, BadPlan, CheckpointMismatch
+from midstream.migration.cell import Cell
+from midstream.migration.takeover import Way
+from midstream.spark.frames import from_bytes, to_bytes
+from midstream.spark.packing import Pack
+
+__all__ = ["CellSetup", "DurableCell", "Shelf"]
+
+SMALL_SEGMENT = 4096
+"""Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
+SPARSE = 4
+"""A segment with less than one row in so many alive is written anew."""
+REMEMBERED_COMMANDS = 32
+"""Commands whose outcome is kept, the latest ones."""
+
+_STANDING, _DESCRIPTION, _SEGMENT = "standing", "description", "segment "
+
+
+class Shelf(Protocol):
+    """Durable storage of one cell: all changes of a micro-batch become durable together, or none."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, value: bytes) -> None: ...
+
+    def remove(self, key: str) -> None: ...
+
+    def items(self) -> Iterable[tuple[str, bytes]]: ...
+
+
+@dataclass(frozen=True)
+class CellSetup:
+    """What every cell of a query must know; small, and made into plans only where a cell begins."""
+
+    query: Mapping[str, Any]
+    """What a checkpoint must agree with: the query, its streams, how rows are spread."""
+    first_plan: str
+    default_plan: str
+    lateness: Mapping[str, int]
+    derived_from: str
+
+    def plan(self, text: str) -> Plan:
+        """A plan of this query from its JSON."""
+        plan = plan_from_json(json.loads(text))
+        plan.mark_as_derived_from(self.derived_from)
+        return plan
+
+
+@dataclass
+class _Segment:
+    """Rows that came one after the other: their numbers, until when they are needed, how many there are."""
+
+    number: int
+    first: dict[str, int]
+    last: dict[str, int]
+    latest_end: dict[str, int]
+    rows: int
+    pushes: list[dict[str, int]]
+
+    @property
+    def key(self) -> str:
+        return f"{_SEGMENT}{self.number:015d}"
+
+
+@dataclass
+class StreamCounts:
+    """What came of a stream. Late rows are counted in each cell that a row was sent to."""
+
+    rows: int = 0
+    without_event_time: int = 0
+    late: int = 0
+
+
+class DurableCell:
+    """A cell at work, and what it has written."""
+
+    def __init__(self, setup: CellSetup, first_plan: str | None = None) -> None:
+        self.setup = setup
+        self._first_json = first_plan or setup.first_plan
+        self._first_plan = setup.plan(self._first_json)
+        self.cell = Cell(self._first_plan, setup.plan(setup.default_plan))
+        self.time = EventTime(setup.lateness)
+        self.streams = {stream: StreamCounts() for stream in setup.lateness}
+        self.token = ""
+        self.batches = 0
+        self.bytes_written = 0
+        self.last_bytes = 0
+        self.rebuild_seconds: float | None = None
+        self._segments: list[_Segment] = []
+        self._next_segment = 0
+        self._looked_at = 0
+        self._commands: list[dict[str, Any]] = []
+        self._is_described_otherwise = True
+        self._written_ends = self.cell.windows.ends()
+
+    # Reading
+
+    @classmethod
+    def from_shelf(cls, setup: CellSetup, shelf: Shelf, way: Way = Way.JISC) -> DurableCell:
+        """The cell as it was when the shelf was last written; a new one if it never was."""
+        began = time.perf_counter()
+        kept = dict(shelf.items())
+        if _STANDING not in kept:
+            return cls(setup)
+        standing, description = json.loads(kept[_STANDING]), json.loads(kept[_DESCRIPTION])
+        _check_same_query(description["query"], setup.query)
+        durable = cls(setup, description["first_plan"])
+        durable._restore(standing, description, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, way)
+        durable._is_described_otherwise = durable.cell.has_running_migrations
+        durable.rebuild_seconds = time.perf_counter() - began
+        return durable
+
+    @staticmethod
+    def token_on(shelf: Shelf) -> str:
+        """The token of the cell that the shelf belongs to; empty if there is none yet."""
+        standing = shelf.get(_STANDING)
+        return "" if standing is None else str(json.loads(standing)["token"])
+
+    def _restore(
+        self, standing: Mapping[str, Any], description: Mapping[str, Any], segments: Mapping[str, bytes], way: Way
+    ) -> None:
+        identities = list(self.cell.windows.ends())
+        parts = []
+        for key in sorted(segments):
+            segment, rows = _read_segment(int(key.removeprefix(_SEGMENT)), segments[key], identities)
+            self._segments.append(segment)
+            parts.append(rows)
+        figures = (dict(zip(identities, values, strict=True)) for values in zip(*standing["windows"], strict=True))
+        windows = Standing(*figures)
+        pushes = [push for segment in self._segments for push in segment.pushes]
+        self.cell.windows.restore(parts, pushes, windows)
+        self.cell.restore(description["cell"], standing["watermark"], way)
+        self.cell.results = standing["results"]
+        self.time.restore(**standing["time"])
+        self.streams = {stream: StreamCounts(**counts) for stream, counts in standing["streams"].items()}
+        self.token = standing["token"]
+        self.batches = standing["batches"]
+        self._next_segment = standing["next_segment"]
+        self._commands = description["commands"]
+        self._written_ends = self.cell.windows.ends()
+
+    # Working
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        return output_schema(self._first_plan)
+
+    def work(self, commands: Iterable[Mapping[str, Any]], packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
+        """One micro-batch: plans are changed, then rows are taken; the results."""
+        at_least = BEGINNING
+        for command in commands:
+            at_least = max(at_least, self._obey(command))
+        rows = self._in_time(self.rows_of(packs))
+        for batch in self.cell.push(rows, self.time.advance(at_least)):
+            yield from to_record_batches(batch, self.output_schema)
+
+    def _obey(self, command: Mapping[str, Any]) -> int:
+        """Carry out a command; the watermark that it demands."""
+        kind = command["kind"]
+        if kind == "finish":
+            return NEVER
+        if kind == "idle":
+            self.time.declare_idle(command["stream"])
+        else:
+            self._migrate(command)
+        return BEGINNING
+
+    def _migrate(self, command: Mapping[str, Any]) -> None:
+        outcome: dict[str, Any] = {"id": command["id"], "outcome": "begun", "why": None, "migration": None}
+        if any(command["id"] == known["id"] for known in self._commands):
+            return
+        try:
+            plan = plan_from_json(command["plan"])
+            plan.mark_as_derived_from(self.setup.derived_from)
+            if plan == self.cell.plan:
+                outcome["outcome"] = "unchanged"
+            self.cell.migrate(plan, command["strategy"], **command["options"])
+            if outcome["outcome"] == "begun":
+                outcome["migration"] = self.cell.metrics()["migrations"][-1]["number"]
+        except (BadMigration, BadPlan) as refusal:
+            outcome |= {"outcome": "refused", "why": str(refusal)}
+        self._commands = [*self._commands, outcome][-REMEMBERED_COMMANDS:]
+        self._is_described_otherwise = True
+
+    def rows_of(self, packs: Iterable[Pack]) -> dict[str, Rows]:
+        """The rows by window; what was seen of the streams is noted."""
+        by_window: dict[str, list[pa.RecordBatch]] = {}
+        for pack in packs:
+            if pack.counts:
+                counts = self.streams[pack.stream]
+                counts.rows += pack.rows
+                counts.without_event_time += pack.without_event_time
+                if pack.latest is not None:
+                    self.time.see(pack.stream, pack.latest)
+            for window in pack.windows:
+                by_window.setdefault(window, []).append(pack.batch)
+        return {window: _rows(pa.Table.from_batches(batches)) for window, batches in by_window.items()}
+
+    def _in_time(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The rows that are not older than the watermark of the last batch; the others are counted, in one window."""
+        counted: set[str] = set()
+        kept = {}
+        for window, these in rows.items():
+            in_time = these.times >= self.time.watermark
+            stream = self._stream_of[window]
+            if stream not in counted:
+                counted.add(stream)
+                self.streams[stream].late += int(np.count_nonzero(~in_time))
+            kept[window] = these.filtered(in_time)
+        return kept
+
+    @cached_property
+    def _stream_of(self) -> dict[str, str]:
+        return {window.identity: window.stream.name for window in self._first_plan.windows()}
+
+    # Writing
+
+    def save(self, shelf: Shelf) -> None:
+        """Make durable what the last micro-batch changed; from now on the cell belongs to a new token."""
+        before = self.bytes_written
+        self.token = uuid.uuid4().hex
+        self.batches += 1
+        self._drop_ended(shelf)
+        self._write_rows(shelf)
+        self._rewrite_sparse(shelf)
+        if self._is_described_otherwise:
+            description = {
+                "query": self.setup.query,
+                "first_plan": self._first_json,
+                "cell": self.cell.describe(),
+                "commands": self._commands,
+            }
+            self._put(shelf, _DESCRIPTION, json.dumps(description).encode())
+            self._is_described_otherwise = self.cell.has_running_migrations
+        windows = self.cell.windows.standing()
+        standing = {
+            "token": self.token,
+            "batches": self.batches,
+            "results": self.cell.results,
+            "watermark": self.cell.watermark,
+            "time": self.time.describe(),
+            "streams": {stream: asdict(counts) for stream, counts in self.streams.items()},
+            "next_segment": self._next_segment,
+            "windows": [
+                [windows.ends[i], windows.released[i], windows.latest_start[i], windows.latest_end[i]]
+                for i in windows.ends
+            ],
+        }
+        self._put(shelf, _STANDING, json.dumps(standing).encode())
+        self.last_bytes = self.bytes_written - before
+
+    def _put(self, shelf: Shelf, key: str, value: bytes) -> None:
+        shelf.put(key, value)
+        self.bytes_written += len(value)
+
+    def _drop_ended(self, shelf: Shelf) -> None:
+        """Segments whose rows have all left their windows."""
+        released = self.cell.windows.standing().released
+        for segment in [s for s in self._segments if all(e <= released[i] for i, e in s.latest_end.items())]:
+            shelf.remove(segment.key)
+            self._segments.remove(segment)
+
+    def _write_rows(self, shelf: Shelf) -> None:
+        """The rows of this micro-batch, with small segments that came before."""
+        first, last = self._written_ends, self.cell.windows.ends()
+        self._written_ends = last
+        if first == last:
+            return
+        kept = self.cell.windows.kept(first, last)
+        rows = sum(map(len, kept.values()))
+        if rows == 0:
+            return
+        pushes = [last]
+        while self._segments and rows < SMALL_SEGMENT and self._segments[-1].rows <= 2 * rows:
+            elder = self._segments.pop()
+            shelf.remove(elder.key)
+            first, pushes = elder.first, elder.pushes + pushes
+            kept = self.cell.windows.kept(first, last)
+            rows = sum(map(len, kept.values()))
+        self._segments.append(self._write_segment(shelf, self._next_segment, kept, first, last, pushes))
+        self._next_segment += 1
+
+    def _rewrite_sparse(self, shelf: Shelf) -> None:
+        """Look at one segment per batch: if most of its rows are dead, write it anew, with a small one before it."""
+        if not self._segments:
+            return
+        self._looked_at = (self._looked_at + 1) % len(self._segments)
+        place = self._looked_at
+        segment = self._segments[place]
+        kept = self.cell.windows.kept(segment.first, segment.last)
+        rows = sum(map(len, kept.values()))
+        if rows * SPARSE >= segment.rows:
+            return
+        first, pushes = segment.first, segment.pushes
+        while place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows:
+            place -= 1
+            elder = self._segments.pop(place)
+            shelf.remove(elder.key)
+            first, pushes = elder.first, elder.pushes + pushes
+            kept = self.cell.windows.kept(first, segment.last)
+            rows = sum(map(len, kept.values()))
+        if rows:
+            self._segments[place] = self._write_segment(shelf, segment.number, kept, first, segment.last, pushes)
+        else:
+            shelf.remove(segment.key)
+            del self._segments[place]
+
+    def _write_segment(
+        self,
+        shelf: Shelf,
+        number: int,
+        kept: Mapping[str, KeptRows],
+        first: dict[str, int],
+        last: dict[str, int],
+        pushes: list[dict[str, int]],
+    ) -> _Segment:
+        kept = {identity: rows for identity, rows in kept.items() if len(rows)}
+        pushes = pushes if self.cell.windows.needs_pushes else pushes[-1:]
+        latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
+        segment = _Segment(number, first, last, latest_end, sum(map(len, kept.values())), pushes)
+        identities = list(first)
+        header = {
+            "windows": [identities.index(identity) for identity in kept],
+            "first": list(first.values()),
+            "last": list(last.values()),
+            "pushes": [list(push.values()) for push in pushes],
+        }
+        batches = [_as_batch(rows) for rows in kept.values()]
+        self._put(shelf, segment.key, to_bytes(header, batches, compression="zstd"))
+        return segment
+
+    # Telling
+
+    def metrics(self) -> dict[str, Any]:
+        """For the driver: what this cell did and holds."""
+        metrics = self.cell.metrics()
+        migrations = metrics.pop("migrations")
+        for migration in migrations:
+            del migration["old_plan"], migration["new_plan"]
+        numbered = {migration["number"]: migration for migration in migrations}
+        commands = [{**known, "record": numbered.get(known["migration"])} for known in self._commands]
+        return {
+            **metrics,
+            "plan": self.cell.plan.explain(),
+            "migrating": self.cell.has_running_migrations,
+            "commands": commands,
+            "batches": self.batches,
+            "watermark": self.time.watermark,
+            "idle": sorted(self.time.idle),
+            "streams": {stream: asdict(counts) for stream, counts in self.streams.items()},
+            "segments": len(self._segments),
+            "segment_rows": sum(segment.rows for segment in self._segments),
+            "bytes_written": self.last_bytes,
+            "rebuild_seconds": self.rebuild_seconds,
+        }
+
+
+def _as_batch(rows: KeptRows) -> pa.RecordBatch:
+    """Numbers as steps and ends as durations: they compress to almost nothing."""
+    steps = np.diff(rows.numbers, prepend=np.int64(0))
+    # Instants may lie anywhere in int64: the difference wraps around, and so does the sum that undoes it.
+    durations = (rows.valid_to.view(np.uint64) - rows.valid_from.view(np.uint64)).view(np.int64)
+    own = [pa.array(steps), pa.array(rows.valid_from), pa.array(durations)]
+    arrays = own + rows.columns
+    return pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+
+
+def _as_kept(batch: pa.RecordBatch) -> KeptRows:
+    steps, valid_from, durations = (batch.column(place).to_numpy() for place in range(3))
+    valid_to = (valid_from.view(np.uint64) + durations.view(np.uint64)).view(np.int64)
+    return KeptRows(np.cumsum(steps), valid_from, valid_to, batch.columns[3:])
+
+
+def _read_segment(number: int, data: bytes, identities: list[str]) -> tuple[_Segment, dict[str, KeptRows]]:
+    header, batches = from_bytes(data)
+    kept = {identities[place]: _as_kept(batch) for place, batch in zip(header["windows"], batches, strict=True)}
+    first, last = (dict(zip(identities, header[name], strict=True)) for name in ("first", "last"))
+    pushes = [dict(zip(identities, push, strict=True)) for push in header["pushes"]]
+    latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
+    return _Segment(number, first, last, latest_end, sum(map(len, kept.values())), pushes), kept
+
+
+def _rows(table: pa.Table) -> Rows:
+    columns = {name: _one_chunk(table.column(name)) for name in table.column_names}
+    return Rows(columns.pop("__time").to_numpy(), columns)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _check_same_query(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on with another query's state."""
+    for name, value in now.items():
+        if stored.get(name) != value and name != "text":
+            raise CheckpointMismatch(
+                f"the checkpoint belongs to a query with another {name}",
+                detail=f"There: {stored.get(name)}. Now: {value}. The query there: {stored.get('text')}",
+                hint="Use the query that the checkpoint was made with, or another checkpoint directory.",
+            )

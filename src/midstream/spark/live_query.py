@@ -1,0 +1,420 @@
+"""A continuous query on Spark: streaming DataFrames in, a streaming DataFrame out, and a plan that can be replaced.
+
+    sources ─▶ select, keep? (Catalyst) ─▶ pack per cell (mapInArrow) ─┐
+                                                                       ├─▶ group by cell ─▶ operator ─▶ results
+    control directory ─▶ commands, to every cell ──────────────────────┘                       │
+                                                          metrics ◀── observe ◀────────────────┘
+
+Everything that Spark does well stays Spark's: sources, offsets, shuffles, state, retries, sinks. The operator holds the
+box (see ``operator``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch, and a
+restart from the checkpoint goes on with the plan in force and with a migration under way.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructField, StructType
+
+from midstream.algebra.plan import Plan, Window
+from midstream.algebra.plan_json import plan_from_json, plan_to_json, stream_to_json
+from midstream.algebra.stream import Stream
+from midstream.engine.output import output_schema
+from midstream.engine.windows import Windows, fields_read
+from midstream.errors import BadPlan, NotStreaming, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
+from midstream.migration.cell import Cell
+from midstream.planning.partitioning import partition
+from midstream.query import ContinuousQuery
+from midstream.spark.backfill import Backfill
+from midstream.spark.catalyst import as_spark_column, is_translatable
+from midstream.spark.cell_keys import cell_keys
+from midstream.spark.control import ControlDirectory
+from midstream.spark.durable_cell import CellSetup
+from midstream.spark.operator import METRICS, CellOperator
+from midstream.spark.packing import KEEP, PACKED, Packer
+from midstream.spark.progress import Progress
+from midstream.spark.types import check_frame, spark_schema
+
+__all__ = ["LiveQuery"]
+
+
+COMMAND_SCHEMA = "id long, command string"
+
+
+class LiveQuery:
+    """A query on Spark. ``results`` is a DataFrame like any other; writing it is what makes the query run."""
+
+    results: DataFrame
+    """The select list, ``valid_from`` and ``valid_to``; streaming if the inputs are."""
+
+    def __init__(
+        self,
+        query: ContinuousQuery,
+        frames: Mapping[str, DataFrame],
+        plan: str | Plan | None = None,
+        *,
+        control_dir: str | os.PathLike[str] | None = None,
+        cells: int | None = None,
+        rates: Mapping[str, float] | None = None,
+        idle_after: datetime.timedelta | float | None = None,
+    ) -> None:
+        self.query = query
+        self._first_plan = query.chosen(plan)
+        default = query.plan()
+        self._streams = {window.stream.name: window.stream for window in default.windows()}
+        self._spark, self.is_streaming = _check_frames(self._streams, frames)
+        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        self.partitioning = partition(default, _default_cells(self._spark) if cells is None else cells, rates)
+        self._keys = cell_keys(self.partitioning.cells, partitions)
+        self._windows = Windows([self._first_plan, default])
+        self._read = fields_read([self._first_plan, default])
+        self._control = ControlDirectory(control_dir)
+        self._idle_after = _seconds(idle_after)
+        self._name = f"midstream {uuid.uuid4().hex}"
+        self._setup = self._make_setup(default)
+        self._progress = Progress(self._control, default, self.partitioning)
+        self._names = [field.name for field in output_schema(default)]
+        self._schema = spark_schema(output_schema(default))
+        packed = [
+            self._packed(place, stream, frames[name]) for place, (name, stream) in enumerate(self._streams.items())
+        ]
+        if not self.is_streaming:
+            self.results = self._backfilled(reduce(DataFrame.union, packed))
+            return
+        _warn_of_partitions(partitions, self.partitioning.cells)
+        self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
+        self.results = self._operated(reduce(DataFrame.union, [*packed, self._commands()]))
+        self._listener = _Listener(self._name, weakref.ref(self))
+        self._spark.streams.addListener(self._listener)
+
+    @property
+    def control_dir(self) -> str:
+        """Where commands to the query are written; ``midstream migrate`` takes it."""
+        return str(self._control.path)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
+        told = self._progress.plan_text()
+        for plan in [*reversed(self._planned()), self._first_plan]:
+            if told is None or plan.explain() == told:
+                return plan
+        return self._first_plan
+
+    def explain(self) -> str:
+        """The plan in force, how rows are spread over cells, and what Spark does before."""
+        lines = [self.plan.explain(), self.partitioning.explain()]
+        for name, stream in self._streams.items():
+            condition = self._wanted(stream)
+            if condition is not None:
+                text = " OR ".join(sorted(self._conditions(window) for window in self._windows_of(stream)))
+                lines.append(f"in Spark SQL: {name} where {text}")
+        return "\n".join(lines)
+
+    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
+        """Replace the plan while the query runs: with the next micro-batch, in every cell.
+
+        Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot change to it. Gives
+        the number of the command; :meth:`history` tells what became of it. See ``docs/migration.md``.
+        """
+        self._check_streaming("migrate")
+        chosen = self.query.chosen(plan)
+        # A cell without rows refuses whatever any cell would.
+        for known in {self.plan: None, self._first_plan: None}:
+            Cell(known, self.query.plan()).migrate(chosen, strategy, **options)
+        return self._control.write(
+            {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": options}
+        )
+
+    def declare_idle(self, stream: str) -> int:
+        """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
+        self._check_streaming("declare_idle")
+        if stream not in self._streams:
+            raise UnknownStreamPushed(
+                f'stream "{stream}" is not one of the query\'s streams',
+                detail=f"The query reads {quoted(self._streams)}.",
+                hint=did_you_mean(str(stream), self._streams),
+            )
+        return self._control.write({"kind": "idle", "stream": stream})
+
+    def finish(self) -> int:
+        """The end of all streams: the next micro-batch gives everything still held; later rows are late."""
+        self._check_streaming("finish")
+        return self._control.write({"kind": "finish"})
+
+    def run_to_end(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Write all that is available, then the end of the streams: for a run over input that is complete.
+
+        ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
+        """
+        self._check_streaming("run_to_end")
+        writer = writer.trigger(availableNow=True)
+        writer.start().awaitTermination()
+        self.finish()
+        query = writer.start()
+        query.awaitTermination()
+        return query
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts of all cells together (``cells`` has each one's own), as of the last micro-batch that was told."""
+        return self._progress.metrics()
+
+    def history(self) -> list[dict[str, Any]]:
+        """The migrations asked for, in order: what was asked, and what became of it in each cell.
+
+        ``state`` is "written" (no cell has told yet), "begun", "ended", "refused" or "unchanged".
+        """
+        told = self._progress.outcomes()
+        commands = self._control.commands() if self.is_streaming else []
+        history = []
+        for command in (json.loads(line["command"]) for line in commands):
+            if command["kind"] == "migrate":
+                outcomes = told.get(command["id"], [])
+                history.append(
+                    {
+                        "id": command["id"],
+                        "plan": plan_from_json(command["plan"]).explain(),
+                        "strategy": command["strategy"],
+                        "options": command["options"],
+                        "written": command["written"],
+                        "state": _state(outcomes),
+                        "cells": outcomes,
+                    }
+                )
+        return history
+
+    # How it is made
+
+    def _make_setup(self, default: Plan) -> CellSetup:
+        query = {
+            "text": self.query.text,
+            "identity": default.derived_from,
+            "streams": [stream_to_json(stream) for stream in self._streams.values()],
+            "cells": self.partitioning.cells,
+            "partitioning": [
+                [dimension.share, sorted((w, key.text) for w, key in dimension.keys.items())]
+                for dimension in self.partitioning.dimensions
+            ],
+        }
+        # As it comes back from JSON.
+        return CellSetup(
+            json.loads(json.dumps(query)),
+            json.dumps(plan_to_json(self._first_plan)),
+            json.dumps(plan_to_json(default)),
+            {name: stream.lateness_ticks for name, stream in self._streams.items()},
+            default.derived_from or "",
+        )
+
+    def _windows_of(self, stream: Stream) -> list[Window]:
+        windows = {w.identity: w for w in self.query.plan().windows() if w.stream.name == stream.name}
+        return list(windows.values())
+
+    def _conditions(self, window: Window) -> str:
+        return " AND ".join(sorted(c.text for c in self._windows.conditions(window) if is_translatable(c)))
+
+    def _wanted(self, stream: Stream) -> SparkColumn | None:
+        """Which rows any window wants, as far as Spark can tell; None: all."""
+        wanted: list[SparkColumn] = []
+        for window in self._windows_of(stream):
+            conditions = [as_spark_column(c) for c in self._windows.conditions(window) if is_translatable(c)]
+            if not conditions:
+                return None
+            wanted.append(reduce(lambda a, b: a & b, conditions))
+        return reduce(lambda a, b: a | b, wanted)
+
+    def _packed(self, place: int, stream: Stream, frame: DataFrame) -> DataFrame:
+        windows = self._windows_of(stream)
+        names = {field.name for window in windows for field in window.schema if field in self._read}
+        keys = [d.keys[w.identity] for d in self.partitioning.dimensions for w in windows if w.identity in d.keys]
+        names |= {column.name for key in keys for column in key.columns}
+        columns = [name for name in stream.schema.names if name in names]
+        wanted = self._wanted(stream)
+        selected = [_named(name) for name in dict.fromkeys([*columns, stream.event_time])]
+        frame = frame.select(*selected, *([] if wanted is None else [wanted.alias(KEEP)]))
+        return frame.mapInArrow(Packer(windows, columns, self.partitioning, self._keys, place), PACKED)
+
+    def _commands(self) -> DataFrame:
+        """Commands, to every cell."""
+        lines = self._spark.readStream.schema(COMMAND_SCHEMA).json(str(self._control.commands_path))
+        every_cell = F.explode(F.array(*[F.lit(key).cast("long") for key in self._keys]))
+        return lines.select(
+            every_cell.alias("cell"),
+            F.lit("command").alias("kind"),
+            F.col("id").alias("place"),
+            F.col("command").cast("binary").alias("blob"),
+        )
+
+    def _operated(self, packed: DataFrame) -> DataFrame:
+        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_number)
+        with_metrics = _numbered(self._schema).add(METRICS, "string")
+        produced = packed.groupBy("cell").transformWithStateInPandas(
+            operator, with_metrics, outputMode="Append", timeMode="None"
+        )
+        observed = produced.observe(self._name, F.collect_list(METRICS).alias("cells"))
+        return self._renamed(observed.where(F.col(METRICS).isNull()).drop(METRICS))
+
+    def _backfilled(self, packed: DataFrame) -> DataFrame:
+        produced = packed.groupBy("cell").applyInArrow(_applied(Backfill(self._setup)), _numbered(self._schema))
+        return self._renamed(produced)
+
+    def _renamed(self, produced: DataFrame) -> DataFrame:
+        """Inside columns have numbers: names of a select list may repeat."""
+        return produced.toDF(*self._names)
+
+    def _planned(self) -> list[Plan]:
+        """The plans of all commands, in order."""
+        commands = self._control.commands() if self.is_streaming else []
+        plans = [json.loads(line["command"]) for line in commands]
+        return [self._own(plan_from_json(command["plan"])) for command in plans if command["kind"] == "migrate"]
+
+    def _own(self, plan: Plan) -> Plan:
+        plan.mark_as_derived_from(self._first_plan.derived_from)
+        return plan
+
+    def _check_streaming(self, what: str) -> None:
+        if not self.is_streaming:
+            raise NotStreaming(
+                f"{what}() is for a query over streams", detail="Its DataFrames are batches: they are read once, whole."
+            )
+
+    def _told(self, cells: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
+        """Spark has told of a micro-batch."""
+        self._progress.take(cells, batch)
+        if self._idle_after is not None:
+            for stream in self._progress.silent(self._idle_after):
+                self.declare_idle(stream)
+        status = {
+            "plan": self.plan.explain(),
+            "history": self.history(),
+            "metrics": self.metrics(),
+            "told": time.time(),
+        }
+        self._control.write_status(status)
+
+
+class _Listener(StreamingQueryListener):
+    """Takes the figures that cells sent with a micro-batch; holds no query alive."""
+
+    def __init__(self, name: str, live: weakref.ref[LiveQuery]) -> None:
+        self._name = name
+        self._live = live
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        row = progress.observedMetrics.get(self._name)
+        live = self._live()
+        if row is None or live is None:
+            return
+        batch = {
+            "id": progress.batchId,
+            "input_rows": progress.numInputRows,
+            "milliseconds": progress.batchDuration,
+            "timestamp": progress.timestamp,
+        }
+        live._told([json.loads(figures) for figures in row["cells"]], batch)
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def _state(outcomes: list[dict[str, Any]]) -> str:
+    """What became of a command, from what the cells say."""
+    if not outcomes:
+        return "written"
+    for state in ("refused", "unchanged"):
+        if any(outcome["outcome"] == state for outcome in outcomes):
+            return state
+    under_way = any(outcome["record"] is not None and not outcome["record"]["is_over"] for outcome in outcomes)
+    return "begun" if under_way else "ended"
+
+
+def _applied(backfill: Backfill) -> Callable[[tuple[Any, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """As a function: Spark looks at its annotations to know that it takes batches one by one."""
+
+    def apply(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return backfill(key, batches)
+
+    return apply
+
+
+def _numbered(schema: StructType) -> StructType:
+    return StructType([StructField(str(place), field.dataType) for place, field in enumerate(schema)])
+
+
+def _named(name: str) -> SparkColumn:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _seconds(duration: datetime.timedelta | float | None) -> float | None:
+    seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else duration
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
+        raise BadPlan(f"idle_after is {duration!r}", hint="Give a timedelta or seconds, more than 0.")
+    return seconds
+
+
+def _default_cells(spark: SparkSession) -> int:
+    """One on a single machine, else one for each core: a cell's state stays with an executor of one core."""
+    if (spark.sparkContext.master or "").startswith("local"):
+        return 1
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def _check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:
+    """The session of the DataFrames, and whether they are streams; refuses what does not fit the query."""
+    if not isinstance(frames, Mapping) or not all(isinstance(frame, DataFrame) for frame in frames.values()):
+        raise PushedTypeMismatch(
+            "run_on_spark takes a mapping from stream names to DataFrames", hint='Write {"orders": orders_df, ...}.'
+        )
+    for name in frames:
+        if name not in streams:
+            raise UnknownStreamPushed(
+                f'stream "{name}" is not one of the query\'s streams',
+                detail=f"The query reads {quoted(streams)}.",
+                hint=did_you_mean(str(name), streams),
+            )
+    missing = [name for name in streams if name not in frames]
+    if missing:
+        raise UnknownStreamPushed(
+            f"there is no DataFrame for {quoted(missing)}", detail=f"The query reads {quoted(streams)}."
+        )
+    for name, stream in streams.items():
+        check_frame(stream, frames[name])
+    kinds = {frame.isStreaming for frame in frames.values()}
+    if len(kinds) > 1:
+        batches = [name for name, frame in frames.items() if not frame.isStreaming]
+        raise NotStreaming(
+            f"{quoted(batches)} are batches, the others streams",
+            hint="Read all with spark.readStream, or all with spark.read.",
+        )
+    return next(iter(frames.values())).sparkSession, kinds.pop()
+
+
+def _warn_of_partitions(partitions: int, cells: int) -> None:
+    if partitions > 2 * cells:
+        warnings.warn(
+            f"spark.sql.shuffle.partitions is {partitions} and the query has {cells} cell(s): every micro-batch starts "
+            f"{partitions} tasks, most of them empty. Set it to {cells} before the query starts for the first time.",
+            stacklevel=4,
+        )

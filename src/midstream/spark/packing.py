@@ -1,0 +1,157 @@
+"""Routing and packing: rows go to the cells that need them, as one piece of bytes per map task and cell.
+
+Row by row, the way into a stateful operator costs several times what the join costs. So each map task sorts its rows by
+cell (see ``planning/partitioning``; the routing does not depend on the plan, so that a change of the plan moves no row)
+and sends each cell one *pack*: the rows as Arrow, and what the task saw of the stream as a whole. Every task sends to
+every cell, also when it has no row for it: so that each cell knows how far each stream has come, and all agree on the
+watermark.
+
+Two windows of one stream may be keyed differently (a self-join); their rows are then packed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.expressions import Column, substitute
+from midstream.algebra.plan import Window
+from midstream.engine.intake import ticks
+from midstream.engine.kernels import Ints
+from midstream.migration.cell_routing import cells_of
+from midstream.planning.partitioning import Partitioning
+from midstream.spark.frames import from_bytes, to_bytes
+
+__all__ = ["KEEP", "PACKED", "Pack", "Packer"]
+
+KEEP = "__keep"
+"""A column that says whether any window wants the row; computed by Spark."""
+PACK_BYTES = 32 << 20
+"""Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
+PACKED = "cell long, kind string, place long, blob binary"
+"""What packs look like to Spark; ``place`` orders them."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Rows of one stream for some of its windows, and what the map task saw of the stream."""
+
+    stream: str
+    windows: list[str]
+    counts: bool
+    """Whether the figures below are to be counted: of several packs of the same rows, one counts."""
+    rows: int
+    without_event_time: int
+    latest: int | None
+    batch: pa.RecordBatch
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Pack:
+        header, (batch,) = from_bytes(data)
+        return cls(**header, batch=batch)
+
+
+class Packer:
+    """Packs the rows of one stream: a function for ``mapInArrow``."""
+
+    def __init__(
+        self, windows: list[Window], columns: list[str], partitioning: Partitioning, cell_keys: list[int], place: int
+    ) -> None:
+        self.stream = windows[0].stream
+        self.columns = columns
+        self.cell_keys = cell_keys
+        self.place = place
+        self._partitioning = partitioning
+        self._groups = _alike(windows, partitioning)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        place = (self.place << 40) + ((context.partitionId() if context else 0) << 20)
+        for piece in _pieces(batches):
+            packs = list(self.packs(piece))
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([self.cell_keys[cell] for cell, _ in packs], pa.int64()),
+                    pa.array(["rows"] * len(packs)),
+                    pa.array([place] * len(packs), pa.int64()),
+                    pa.array([data for _, data in packs], pa.binary()),
+                ],
+                names=["cell", "kind", "place", "blob"],
+            )
+            place += 1
+
+    def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        """The rows for each cell, and the cell."""
+        times, timed = ticks(batch.column(self.stream.event_time).cast(self.stream.column_type(self.stream.event_time)))
+        seen = {
+            "stream": self.stream.name,
+            "rows": batch.num_rows,
+            "without_event_time": int(np.count_nonzero(~timed)),
+            "latest": int(times[timed].max()) if timed.any() else None,
+        }
+        wanted = timed
+        if KEEP in batch.schema.names:
+            wanted = timed & np.asarray(batch.column(KEEP).fill_null(False))
+        columns = [batch.column(name).cast(self.stream.column_type(name)) for name in self.columns]
+        rows = pa.RecordBatch.from_arrays([pa.array(times), *columns], names=["__time", *self.columns])
+        if not wanted.all():
+            rows = rows.filter(pa.array(wanted))
+        for number, group in enumerate(self._groups):
+            header = seen | {"windows": [window.identity for window in group], "counts": number == 0}
+            for cell, part in enumerate(self._split(rows, group[0])):
+                yield cell, to_bytes(header, [part])
+
+    def _split(self, rows: pa.RecordBatch, window: Window) -> Iterator[pa.RecordBatch]:
+        """The rows for each cell, in the order of cells."""
+        count = self._partitioning.cells
+        if count == 1:
+            yield rows
+            return
+        cells = cells_of(self._partitioning, window, lambda column: rows.column(column.name), rows.num_rows)
+        places = np.tile(np.arange(rows.num_rows), len(cells))
+        order, ends = _sorted_by_cell(cells.reshape(-1), count)
+        taken = rows.take(pa.array(places[order]))
+        start = 0
+        for end in ends:
+            yield taken.slice(start, int(end) - start)
+            start = int(end)
+
+
+def _sorted_by_cell(cells: Ints, count: int) -> tuple[Ints, Ints]:
+    """An order that puts rows of the same cell together, and where each cell ends in it."""
+    return np.argsort(cells, kind="stable"), np.cumsum(np.bincount(cells, minlength=count))
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of a task together, in pieces of bounded size; one without rows if there are none."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= PACK_BYTES:
+            yield _together(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _alike(windows: list[Window], partitioning: Partitioning) -> list[list[Window]]:
+    """The windows of a stream, those together whose rows go to the same cells."""
+    groups: dict[tuple[str | None, ...], list[Window]] = {}
+    for window in windows:
+        keys = []
+        for dimension in partitioning.dimensions:
+            key = dimension.keys.get(window.identity)
+            keys.append(None if key is None else substitute(key, lambda c: Column("", c.name, c.type)).text)
+        groups.setdefault(tuple(keys), []).append(window)
+    return list(groups.values())

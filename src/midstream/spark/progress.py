@@ -1,0 +1,106 @@
+"""What the driver knows of a running query: the figures that its cells send with each micro-batch, put together.
+
+Cells tell of every command what became of it, so that a figure that was lost (the driver died) is told again with the
+next batch. A row that was sent to several cells is late in each of them: counts are divided by the number of copies.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.planning.partitioning import Partitioning
+from midstream.spark.control import ControlDirectory
+
+__all__ = ["Progress"]
+
+_SUMS = (
+    "results",
+    "window_rows",
+    "state_rows",
+    "state_bytes",
+    "held_back",
+    "segments",
+    "segment_rows",
+    "bytes_written",
+)
+
+
+class Progress:
+    """The latest figures of every cell. Thread-safe: Spark tells from a thread of its own."""
+
+    def __init__(self, control: ControlDirectory, first_plan: Plan, partitioning: Partitioning) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+        self._cells: dict[int, dict[str, Any]] = {}
+        self._batch: dict[str, Any] = {}
+        self._rebuilds = 0
+        windows: dict[str, str] = {}
+        for window in first_plan.windows():
+            windows.setdefault(window.stream.name, window.identity)
+        self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
+        self._last_rows = dict.fromkeys(windows, 0)
+        self._last_seen = dict.fromkeys(windows, time.monotonic())
+
+    def take(self, cells: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
+        """New figures of some cells, after a micro-batch."""
+        with self._lock:
+            for figures in cells:
+                self._rebuilds += figures["rebuild_seconds"] is not None
+                self._cells[figures["cell"]] = figures
+            self._batch = dict(batch)
+            for stream, counts in self._streams().items():
+                if counts["rows"] > self._last_rows[stream]:
+                    self._last_rows[stream] = counts["rows"]
+                    self._last_seen[stream] = time.monotonic()
+
+    def silent(self, seconds: float) -> list[str]:
+        """Streams without a row for so long, while others had some, that are not known to be idle."""
+        with self._lock:
+            now = time.monotonic()
+            idle = {stream for figures in self._cells.values() for stream in figures["idle"]}
+            silent = [stream for stream, seen in self._last_seen.items() if now - seen > seconds]
+            return [] if len(silent) == len(self._last_seen) else [s for s in silent if s not in idle]
+
+    def metrics(self) -> dict[str, Any]:
+        """The figures of all cells together, and each cell's own."""
+        with self._lock:
+            cells = [self._cells[number] for number in sorted(self._cells)]
+            return {
+                "watermark": min((figures["watermark"] for figures in cells), default=None),
+                "streams": self._streams(),
+                **{name: sum(figures[name] for figures in cells) for name in _SUMS},
+                "migrating": any(figures["migrating"] for figures in cells),
+                "rebuilds": self._rebuilds,
+                "batch": self._batch,
+                "cells": cells,
+            }
+
+    def outcomes(self) -> dict[int, list[dict[str, Any]]]:
+        """By the command's number: what each cell says of it."""
+        with self._lock:
+            told: dict[int, list[dict[str, Any]]] = {}
+            for number, figures in sorted(self._cells.items()):
+                for command in figures["commands"]:
+                    told.setdefault(command["id"], []).append({"cell": number, **command})
+            return told
+
+    def plan_text(self) -> str | None:
+        """The plan in force as text, if the cells have told and agree."""
+        with self._lock:
+            plans = {figures["plan"] for figures in self._cells.values()}
+            return plans.pop() if len(plans) == 1 else None
+
+    def _streams(self) -> dict[str, dict[str, int]]:
+        streams: dict[str, dict[str, int]] = {}
+        for stream, copies in self._copies.items():
+            told = [figures["streams"][stream] for figures in self._cells.values()]
+            streams[stream] = {
+                "rows": max((counts["rows"] for counts in told), default=0),
+                "without_event_time": max((counts["without_event_time"] for counts in told), default=0),
+                "late": sum(counts["late"] for counts in told) // copies,
+            }
+        return streams
