@@ -37,7 +37,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -69,9 +69,9 @@ __all__ = ["plan_from_json", "plan_to_json", "stream_from_json", "stream_to_json
 
 VERSION = 1
 
-MOST_LEVELS = 1000
-"""Nodes on the longest way from the plan to a leaf, operators and expressions together: more than any query text gives.
-Plans are walked recursively in many places, where a deeper one would exhaust the stack."""
+MOST_LEVELS = 500
+"""Nodes on the longest way from the plan to a leaf, operators and expressions together. Plans are walked recursively in
+many places: a deeper one would exhaust the stack of whoever uses it. A join of 128 streams has about 130."""
 
 _NODES = (
     Aggregate, Alias, Call, Cast, Column, Difference, Distinct, Join, Literal, Project, Select, Union, Window,
@@ -188,13 +188,14 @@ class _Reader:
         return plan
 
     def _node(self, row: Any, place: str) -> None:
-        kind = row.get("kind") if isinstance(row, dict) else None
+        if not isinstance(row, dict):
+            _refuse(place, f"it is {_shown(row)}, not an object")
+        kind = row.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
-            _refuse(place, f"it is {_shown(row)}, not one of {', '.join(_KINDS)}")
+            _refuse(place, f"its kind is {_shown(kind)}, not one of {', '.join(_KINDS)}")
         self.deepest = 0
-        self.nodes.append(
-            _FORMS[_KINDS[kind]].read({key: part for key, part in row.items() if key != "kind"}, self, place)
-        )
+        members = {key: part for key, part in row.items() if key != "kind"}
+        self.nodes.append(_FORMS[_KINDS[kind]].read(members, self, place))
         if self.deepest == MOST_LEVELS:
             _refuse(place, f"it is nested more than {MOST_LEVELS} levels deep")
         self._levels.append(self.deepest + 1)
@@ -205,7 +206,8 @@ class _Reader:
             _refuse(place, f"it is {_shown(number)}, not the number of an earlier node")
         node = self.nodes[number]
         if not isinstance(node, base):
-            _refuse(place, f"it is {number}, a {type(node).__name__.lower()} instead of a {base.__name__.lower()}")
+            wanted = "an operator" if base is Plan else "an expression"
+            _refuse(place, f"it is {number}, of kind {type(node).__name__.lower()}, not {wanted}")
         if number in self._used and not isinstance(node, _SHARED):
             _refuse(place, f"it is {number}, which another node has for itself")
         self._used.add(number)
@@ -245,7 +247,7 @@ class _Value(_Form):
     def read(self, data: Any, reader: _Reader, place: str) -> Any:
         value = _value_from_json(data, place)
         if type(value) not in self.accepted or (self.words and value not in self.words):
-            names = (kind.__name__ for kind in self.accepted)
+            names = ("null" if kind is types.NoneType else kind.__name__ for kind in self.accepted)
             _refuse(place, f"it is {_shown(data)}, not {' or '.join(self.words or names)}")
         return value
 
@@ -328,7 +330,7 @@ class _Object(_Form):
     """A dataclass by the names of its fields, built by its constructor."""
 
     build: Any
-    members: dict[str, _Form] = field(default_factory=dict)
+    members: dict[str, _Form]
 
     def nodes(self, value: Any) -> Iterable[Any]:
         return [node for name, form in self.members.items() for node in form.nodes(getattr(value, name))]
@@ -520,13 +522,13 @@ def _arrow_schema(text: str, place: str) -> pa.Schema:
         data = _bytes(text.removeprefix(_ARROW))
         if b"arrow.py_extension_type" in data:
             # Older versions of pyarrow can be told to unpickle it.
-            raise ValueError("A pickled type is not read")
+            raise ValueError("a pickled type is not read")
         schema = pa.ipc.read_schema(pa.py_buffer(data))
-        # Names that are not text are found when they are asked for.
-        _ = schema.names
+        # Names that are not text, and extension types that refuse their parameters, are found when they are asked for.
+        _ = [(column.name, column.type) for column in schema]
     # An extension type that is registered here reads its own parameters, and may raise anything.
     except Exception as error:
-        _refuse(place, f"{_shown(text)} is not an Arrow schema", f"{error}.")
+        _refuse(place, f"{_shown(text)} is not an Arrow schema", f"{type(error).__name__}: {error}.")
     return schema
 
 
@@ -559,9 +561,10 @@ def _refuse(place: str, problem: str, detail: str | None = None) -> NoReturn:
 def _shown(value: Any) -> str:
     """The value for a message: not all of it, however long or deep it is."""
     try:
-        return reprlib.repr(value)
+        text = reprlib.repr(value)
     except ValueError:
         return "a very long number"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _form(hint: Any) -> _Form:

@@ -133,8 +133,12 @@ class DurableCell:
     @classmethod
     def from_shelf(cls, setup: CellSetup, shelf: Shelf, way: Way = Way.JISC) -> DurableCell:
         """The cell as it was when the shelf was last written; a new one if it never was."""
+        return cls.from_kept(setup, dict(shelf.items()), way)
+
+    @classmethod
+    def from_kept(cls, setup: CellSetup, kept: Mapping[str, bytes], way: Way = Way.JISC) -> DurableCell:
+        """The cell from all that a shelf holds."""
         began = time.perf_counter()
-        kept = dict(shelf.items())
         if _STANDING not in kept:
             return cls(setup)
         standing, description = json.loads(kept[_STANDING]), json.loads(kept[_DESCRIPTION])

@@ -49,7 +49,7 @@ from midstream.spark.durable_cell import CellSetup
 from midstream.spark.operator import METRICS, CellOperator
 from midstream.spark.packing import KEEP, PACKED, Packer
 from midstream.spark.progress import Progress
-from midstream.spark.types import check_frame, spark_schema
+from midstream.spark.types import check_frame, spark_schema, type_for_spark
 
 __all__ = ["LiveQuery"]
 
@@ -86,6 +86,8 @@ class LiveQuery:
         self._read = fields_read([self._first_plan, default])
         self._control = ControlDirectory(control_dir)
         self._idle_after = _seconds(idle_after)
+        # Several cells on one machine: Spark gives them to its workers as it likes.
+        self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
         self._name = f"midstream {uuid.uuid4().hex}"
         self._setup = self._make_setup(default)
         self._progress = Progress(self._control, default, self.partitioning)
@@ -261,7 +263,8 @@ class LiveQuery:
         )
 
     def _operated(self, packed: DataFrame) -> DataFrame:
-        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_number)
+        types = [type_for_spark(field.type) for field in output_schema(self._first_plan)]
+        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_number, types, self._is_hosted)
         with_metrics = _numbered(self._schema).add(METRICS, "string")
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, with_metrics, outputMode="Append", timeMode="None"
@@ -376,9 +379,12 @@ def _seconds(duration: datetime.timedelta | float | None) -> float | None:
 
 def _default_cells(spark: SparkSession) -> int:
     """One on a single machine, else one for each core: a cell's state stays with an executor of one core."""
-    if (spark.sparkContext.master or "").startswith("local"):
-        return 1
-    return max(1, spark.sparkContext.defaultParallelism)
+    return 1 if _is_local(spark) else max(1, spark.sparkContext.defaultParallelism)
+
+
+def _is_local(spark: SparkSession) -> bool:
+    master = spark.sparkContext.master or ""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:

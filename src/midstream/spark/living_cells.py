@@ -1,0 +1,45 @@
+"""The cells whose derived state is in this process: one micro-batch of one cell, from token to token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from midstream.spark.durable_cell import DurableCell, Shelf
+from midstream.spark.packing import Pack
+
+__all__ = ["LivingCells"]
+
+
+class LivingCells:
+    """Cells by a key, each under the token of the standing it belongs to."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, int], DurableCell] = {}
+
+    def work(
+        self,
+        key: tuple[str, int],
+        token: str,
+        make: Callable[[], DurableCell],
+        shelf: Shelf,
+        commands: Iterable[Mapping[str, Any]],
+        packs: Iterable[bytes],
+    ) -> Iterator[pa.RecordBatch | dict[str, Any]]:
+        """The results of a micro-batch, and last the cell's metrics, after what changed was put on the shelf.
+
+        The cell is made if it is not here under the token. It is taken out while it works: an attempt that fails, or is
+        given up, leaves nothing half-done behind.
+        """
+        began = time.perf_counter()
+        durable = self._cells.pop(key, None)
+        if durable is None or durable.token != token:
+            durable = make()
+        yield from durable.work(commands, map(Pack.of_bytes, packs))
+        durable.save(shelf)
+        self._cells[key] = durable
+        yield {**durable.metrics(), "seconds": time.perf_counter() - began}
+        durable.rebuild_seconds = None
