@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test check soak bench lock clean
+.PHONY: help test check soak chaos bench lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -21,6 +21,10 @@ check: $(READY)  ## lint, types and import contracts only
 
 soak: $(READY)  ## the property tests with many random examples: make soak EXAMPLES=5000
 	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 tests/property
+
+chaos: $(READY)  ## a migrating query on Spark whose processes are killed: make chaos KILLS=40
+	$(BIN)/python tests/spark/chaos.py --where cluster --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --where local --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## the benchmarks; results go to benchmarks/results
 	$(BIN)/python -m benchmarks

@@ -383,7 +383,7 @@ def _is_constant(value: Any, data_type: pa.DataType) -> bool:
         return True
     if isinstance(value, Decimal):
         # pyarrow reads beyond its tables, and may crash, where it has to shift the point far.
-        if not (pat.is_decimal128(data_type) or pat.is_decimal256(data_type)) or not value.is_finite():
+        if not (pat.is_decimal128(data_type) or pat.is_decimal256(data_type)):
             return False
         exponent = value.as_tuple().exponent
         if isinstance(exponent, int) and abs(exponent + data_type.scale) > (38 if data_type.bit_width == 128 else 76):
@@ -391,9 +391,6 @@ def _is_constant(value: Any, data_type: pa.DataType) -> bool:
     if isinstance(value, str):
         # Half a character is no text for pyarrow, but no reason not to store a plan.
         value = value.encode("utf-8", "replace").decode("utf-8")
-    if pat.is_timestamp(data_type):
-        # Whether the time zone is known is a question for whoever runs the plan.
-        data_type = pa.timestamp(data_type.unit)
     try:
         pa.scalar(value, data_type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -491,7 +488,7 @@ def _type_from_json(data: Any, place: str) -> pa.DataType:
 def _named_type(name: str) -> pa.DataType | None:
     """The type that has the name as text, for types without parts: nested ones may have more to them than shows."""
     try:
-        if matched := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", name, re.DOTALL):
+        if matched := re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", name):
             return pa.timestamp(matched[1], matched[2])
         if matched := re.fullmatch(r"decimal(128|256)\((\d{1,2}), (-?\d{1,2})\)", name, re.ASCII):
             decimal = pa.decimal128 if matched[1] == "128" else pa.decimal256

@@ -24,7 +24,7 @@ from midstream.engine.evaluate import truth
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.row_store import RowStore
 
-__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "validities"]
+__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "pushes_of", "validities"]
 
 Arrived = Mapping[str, Batch]
 """New rows, by the identity of their window."""
@@ -165,6 +165,10 @@ class Windows:
         ):
             gone += 1
         del self._pushes[:gone]
+        if len(self._pushes) > 2 * self.rows + 64:
+            # A row that stays for long holds back all after it, though theirs have gone.
+            living = {identity: window.store.alive()[0] for identity, window in self._windows.items()}
+            self._pushes = pushes_of(self._pushes, living)
 
     def standing(self) -> Standing:
         """How far the windows have come."""
@@ -175,6 +179,10 @@ class Windows:
             {identity: window.latest_start for identity, window in windows},
             {identity: window.latest_end for identity, window in windows},
         )
+
+    def living(self, first: Mapping[str, int], last: Mapping[str, int]) -> int:
+        """How many rows :meth:`kept` gives."""
+        return sum(len(window.store.alive(first[i], last[i])[0]) for i, window in self._windows.items())
 
     def kept(self, first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, KeptRows]:
         """The living rows with numbers from ``first`` to before ``last``, as they can be restored."""
@@ -267,6 +275,18 @@ class _WindowRows:
         numbers, valid_from, valid_to = self.store.alive(first, last)
         columns = self.store.gather_all(range(len(self.layout.fields)), numbers)
         return KeptRows(numbers, valid_from, valid_to, columns)
+
+
+def pushes_of(pushes: list[dict[str, int]], numbers: Mapping[str, Ints]) -> list[dict[str, int]]:
+    """The pushes with which the rows came. To leave out the others makes no difference to :meth:`Windows.by_push`.
+
+    >>> pushes_of([{"w": 3}, {"w": 5}, {"w": 9}], {"w": np.array([0, 2, 6])})
+    [{'w': 3}, {'w': 9}]
+    """
+    found = np.zeros(len(pushes), np.bool_)
+    for identity, own in numbers.items():
+        found[np.searchsorted(np.array([push[identity] for push in pushes]), own, "right")] = True
+    return [pushes[place] for place in np.flatnonzero(found)]
 
 
 def _windows_with_conditions(plan: Plan) -> Iterator[tuple[Window, frozenset[Expression]]]:

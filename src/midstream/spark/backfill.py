@@ -17,7 +17,7 @@ from midstream.engine.output import to_record_batches
 from midstream.engine.windows import Rows
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.packing import Pack
-from midstream.spark.types import type_for_spark
+from midstream.spark.types import as_type, type_for_spark
 
 __all__ = ["Backfill"]
 
@@ -39,7 +39,7 @@ class Backfill:
         for part, watermark in _slices(rows):
             for batch in cell.push(part, watermark):
                 for result in to_record_batches(batch, durable.output_schema):
-                    arrays = [array.cast(type_for_spark(array.type)) for array in result.columns]
+                    arrays = [as_type(array, type_for_spark(array.type)) for array in result.columns]
                     yield pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
 
 

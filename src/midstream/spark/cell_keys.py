@@ -2,6 +2,9 @@
 
 Spark sends a group to the partition ``pmod(murmur3(key, 42), partitions)``. With consecutive keys several cells would
 share a partition, and a core, while others had none.
+
+State lies under these keys, so that they depend on the number of cells and nothing else, for ever. The first is always
+0: a checkpoint with another number of cells is found out there.
 """
 
 from __future__ import annotations
@@ -13,19 +16,15 @@ __all__ = ["cell_keys"]
 _MASK = 0xFFFFFFFF
 
 
-def cell_keys(cells: int, partitions: int) -> list[int]:
-    """A key for each cell, spread evenly over the partitions.
+def cell_keys(cells: int) -> list[int]:
+    """A key for each cell, each in a partition of its own if there are as many partitions as cells.
 
-    >>> [_murmur3(key) % 4 for key in cell_keys(6, 4)]
-    [0, 1, 2, 3, 0, 1]
+    >>> keys = cell_keys(4)
+    >>> keys[0], sorted(_murmur3(key) % 4 for key in keys)
+    (0, [0, 1, 2, 3])
     """
-    keys: list[int] = []
-    taken: set[int] = set()
-    for cell in range(cells):
-        wanted = cell % partitions
-        keys.append(next(key for key in count() if key not in taken and _murmur3(key) % partitions == wanted))
-        taken.add(keys[-1])
-    return keys
+    first = _murmur3(0)
+    return [next(key for key in count() if _murmur3(key) % cells == (first + cell) % cells) for cell in range(cells)]
 
 
 def _murmur3(value: int) -> int:

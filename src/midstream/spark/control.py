@@ -32,6 +32,7 @@ class ControlDirectory:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="midstream-control-") if path is None else path).absolute()
         self.commands_path = self.path / "commands"
+        self._known: dict[str, dict[str, Any]] = {}
 
     def create(self, query: Mapping[str, Any]) -> None:
         """Make the directory for a query, or check that it is this query's."""
@@ -40,13 +41,14 @@ class ControlDirectory:
         if known is None:
             _write(self.path / "query.json", query)
             return
-        for name in ("text", "streams", "cells"):
-            if known.get(name) != query[name]:
-                raise CheckpointMismatch(
-                    f"the control directory {self.path} belongs to a query with another {name}",
-                    detail=f"There: {known.get(name)}. Now: {query[name]}.",
-                    hint="Use the query that it was made for, or another control directory and checkpoint.",
-                )
+        different = [name for name in ("identity", "streams", "cells") if known.get(name) != query[name]]
+        if different:
+            shown = "text" if different[0] == "identity" else different[0]
+            raise CheckpointMismatch(
+                f"the control directory {self.path} belongs to a query with another {shown}",
+                detail=f"There: {known.get(shown)}. Now: {query[shown]}.",
+                hint="Use the query that it was made for, or another control directory and checkpoint.",
+            )
 
     def query(self) -> dict[str, Any] | None:
         """What ``create`` stored."""
@@ -61,7 +63,10 @@ class ControlDirectory:
 
     def commands(self) -> list[dict[str, Any]]:
         """All commands so far, in order."""
-        return [json.loads(path.read_text()) for path in sorted(self.commands_path.glob("*.json"))]
+        for path in self.commands_path.glob("*.json"):
+            if path.name not in self._known:
+                self._known[path.name] = json.loads(json.loads(path.read_text())["command"])
+        return [self._known[name] for name in sorted(self._known)]
 
     @property
     def last_number(self) -> int:

@@ -32,14 +32,14 @@ from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import KeptRows, Rows, Standing
+from midstream.engine.windows import KeptRows, Rows, Standing, pushes_of
 from midstream.errors import BadMigration, BadPlan, CheckpointMismatch
 from midstream.migration.cell import Cell
 from midstream.migration.takeover import Way
 from midstream.spark.frames import from_bytes, to_bytes
 from midstream.spark.packing import Pack
 
-__all__ = ["CellSetup", "DurableCell", "Shelf"]
+__all__ = ["CellSetup", "DurableCell", "Shelf", "counted_in"]
 
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
@@ -106,6 +106,14 @@ class StreamCounts:
     late: int = 0
 
 
+def counted_in(default_plan: Plan) -> dict[str, str]:
+    """By stream, the window whose late rows are counted: one, because its rows may go to other cells in another."""
+    counted: dict[str, str] = {}
+    for window in default_plan.windows():
+        counted.setdefault(window.stream.name, window.identity)
+    return counted
+
+
 class DurableCell:
     """A cell at work, and what it has written."""
 
@@ -113,9 +121,11 @@ class DurableCell:
         self.setup = setup
         self._first_json = first_plan or setup.first_plan
         self._first_plan = setup.plan(self._first_json)
-        self.cell = Cell(self._first_plan, setup.plan(setup.default_plan))
+        default = setup.plan(setup.default_plan)
+        self.cell = Cell(self._first_plan, default)
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounts() for stream in setup.lateness}
+        self._counted_in = counted_in(default)
         self.token = ""
         self.batches = 0
         self.bytes_written = 0
@@ -175,6 +185,7 @@ class DurableCell:
         self.token = standing["token"]
         self.batches = standing["batches"]
         self._next_segment = standing["next_segment"]
+        self._looked_at = standing["looked_at"]
         self._commands = description["commands"]
         self._written_ends = self.cell.windows.ends()
 
@@ -237,20 +248,11 @@ class DurableCell:
 
     def _in_time(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """The rows that are not older than the watermark of the last batch; the others are counted, in one window."""
-        counted: set[str] = set()
-        kept = {}
-        for window, these in rows.items():
-            in_time = these.times >= self.time.watermark
-            stream = self._stream_of[window]
-            if stream not in counted:
-                counted.add(stream)
-                self.streams[stream].late += int(np.count_nonzero(~in_time))
-            kept[window] = these.filtered(in_time)
-        return kept
-
-    @cached_property
-    def _stream_of(self) -> dict[str, str]:
-        return {window.identity: window.stream.name for window in self._first_plan.windows()}
+        in_time = {window: these.times >= self.time.watermark for window, these in rows.items()}
+        for stream, window in self._counted_in.items():
+            if window in rows:
+                self.streams[stream].late += int(np.count_nonzero(~in_time[window]))
+        return {window: these.filtered(in_time[window]) for window, these in rows.items()}
 
     # Writing
 
@@ -280,6 +282,7 @@ class DurableCell:
             "time": self.time.describe(),
             "streams": {stream: asdict(counts) for stream, counts in self.streams.items()},
             "next_segment": self._next_segment,
+            "looked_at": self._looked_at,
             "windows": [
                 [windows.ends[i], windows.released[i], windows.latest_start[i], windows.latest_end[i]]
                 for i in windows.ends
@@ -326,10 +329,10 @@ class DurableCell:
         self._looked_at = (self._looked_at + 1) % len(self._segments)
         place = self._looked_at
         segment = self._segments[place]
-        kept = self.cell.windows.kept(segment.first, segment.last)
-        rows = sum(map(len, kept.values()))
+        rows = self.cell.windows.living(segment.first, segment.last)
         if rows * SPARSE >= segment.rows:
             return
+        kept = self.cell.windows.kept(segment.first, segment.last)
         first, pushes = segment.first, segment.pushes
         while place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows:
             place -= 1
@@ -354,7 +357,7 @@ class DurableCell:
         pushes: list[dict[str, int]],
     ) -> _Segment:
         kept = {identity: rows for identity, rows in kept.items() if len(rows)}
-        pushes = pushes if self.cell.windows.needs_pushes else pushes[-1:]
+        pushes = pushes_of(pushes, {i: k.numbers for i, k in kept.items()}) if self.cell.windows.needs_pushes else []
         latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
         segment = _Segment(number, first, last, latest_end, sum(map(len, kept.values())), pushes)
         identities = list(first)
@@ -432,8 +435,9 @@ def _check_same_query(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None
     """Refuse to go on with another query's state."""
     for name, value in now.items():
         if stored.get(name) != value and name != "text":
+            shown = "text" if name == "identity" else name
             raise CheckpointMismatch(
-                f"the checkpoint belongs to a query with another {name}",
-                detail=f"There: {stored.get(name)}. Now: {value}. The query there: {stored.get('text')}",
+                f"the checkpoint belongs to a query with another {shown}",
+                detail=f"There: {stored.get(shown)}. Now: {now[shown]}.",
                 hint="Use the query that the checkpoint was made with, or another checkpoint directory.",
             )

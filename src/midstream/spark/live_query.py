@@ -55,6 +55,8 @@ __all__ = ["LiveQuery"]
 
 
 COMMAND_SCHEMA = "id long, command string"
+SHOWN_MIGRATIONS = 50
+"""Migrations in ``status.json``, the latest ones."""
 
 
 class LiveQuery:
@@ -77,20 +79,23 @@ class LiveQuery:
         self.query = query
         self._first_plan = query.chosen(plan)
         default = query.plan()
-        self._streams = {window.stream.name: window.stream for window in default.windows()}
+        # A checkpoint knows sources by their place: it must not depend on the plan.
+        streams = {window.stream.name: window.stream for window in default.windows()}
+        self._streams = {name: streams[name] for name in sorted(streams)}
         self._spark, self.is_streaming = _check_frames(self._streams, frames)
         partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
         self.partitioning = partition(default, _default_cells(self._spark) if cells is None else cells, rates)
-        self._keys = cell_keys(self.partitioning.cells, partitions)
+        self._keys = cell_keys(self.partitioning.cells)
         self._windows = Windows([self._first_plan, default])
         self._read = fields_read([self._first_plan, default])
         self._control = ControlDirectory(control_dir)
+        self._plans: dict[int, Plan] = {}
         self._idle_after = _seconds(idle_after)
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
         self._name = f"midstream {uuid.uuid4().hex}"
         self._setup = self._make_setup(default)
-        self._progress = Progress(self._control, default, self.partitioning)
+        self._progress = Progress(default, self.partitioning)
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
         packed = [
@@ -113,10 +118,10 @@ class LiveQuery:
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
-        told = self._progress.plan_text()
-        for plan in [*reversed(self._planned()), self._first_plan]:
-            if told is None or plan.explain() == told:
-                return plan
+        told = self._progress.plan_text() or (self._control.status() or {}).get("plan")
+        for command in reversed(self._migrations()):
+            if told is not None and self._plan_of(command).explain() == told:
+                return self._plan_of(command)
         return self._first_plan
 
     def explain(self) -> str:
@@ -138,8 +143,7 @@ class LiveQuery:
         self._check_streaming("migrate")
         chosen = self.query.chosen(plan)
         # A cell without rows refuses whatever any cell would.
-        for known in {self.plan: None, self._first_plan: None}:
-            Cell(known, self.query.plan()).migrate(chosen, strategy, **options)
+        Cell(self.plan, self.query.plan()).migrate(chosen, strategy, **options)
         return self._control.write(
             {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": options}
         )
@@ -183,23 +187,19 @@ class LiveQuery:
         ``state`` is "written" (no cell has told yet), "begun", "ended", "refused" or "unchanged".
         """
         told = self._progress.outcomes()
-        commands = self._control.commands() if self.is_streaming else []
-        history = []
-        for command in (json.loads(line["command"]) for line in commands):
-            if command["kind"] == "migrate":
-                outcomes = told.get(command["id"], [])
-                history.append(
-                    {
-                        "id": command["id"],
-                        "plan": plan_from_json(command["plan"]).explain(),
-                        "strategy": command["strategy"],
-                        "options": command["options"],
-                        "written": command["written"],
-                        "state": _state(outcomes),
-                        "cells": outcomes,
-                    }
-                )
-        return history
+        latest = max(told, default=0)
+        return [
+            {
+                "id": command["id"],
+                "plan": self._plan_of(command).explain(),
+                "strategy": command["strategy"],
+                "options": command["options"],
+                "written": command["written"],
+                "state": _state(told.get(command["id"], []), is_past=command["id"] < latest),
+                "cells": told.get(command["id"], []),
+            }
+            for command in self._migrations()
+        ]
 
     # How it is made
 
@@ -280,15 +280,17 @@ class LiveQuery:
         """Inside columns have numbers: names of a select list may repeat."""
         return produced.toDF(*self._names)
 
-    def _planned(self) -> list[Plan]:
-        """The plans of all commands, in order."""
+    def _migrations(self) -> list[dict[str, Any]]:
+        """The commands to migrate, in order."""
         commands = self._control.commands() if self.is_streaming else []
-        plans = [json.loads(line["command"]) for line in commands]
-        return [self._own(plan_from_json(command["plan"])) for command in plans if command["kind"] == "migrate"]
+        return [command for command in commands if command["kind"] == "migrate"]
 
-    def _own(self, plan: Plan) -> Plan:
-        plan.mark_as_derived_from(self._first_plan.derived_from)
-        return plan
+    def _plan_of(self, command: Mapping[str, Any]) -> Plan:
+        if command["id"] not in self._plans:
+            plan = plan_from_json(command["plan"])
+            plan.mark_as_derived_from(self._first_plan.derived_from)
+            self._plans[command["id"]] = plan
+        return self._plans[command["id"]]
 
     def _check_streaming(self, what: str) -> None:
         if not self.is_streaming:
@@ -304,7 +306,7 @@ class LiveQuery:
                 self.declare_idle(stream)
         status = {
             "plan": self.plan.explain(),
-            "history": self.history(),
+            "history": self.history()[-SHOWN_MIGRATIONS:],
             "metrics": self.metrics(),
             "told": time.time(),
         }
@@ -342,10 +344,10 @@ class _Listener(StreamingQueryListener):
         pass
 
 
-def _state(outcomes: list[dict[str, Any]]) -> str:
-    """What became of a command, from what the cells say."""
+def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:
+    """What became of a command, from what the cells say; of old ones they remember nothing but that they are done."""
     if not outcomes:
-        return "written"
+        return "ended" if is_past else "written"
     for state in ("refused", "unchanged"):
         if any(outcome["outcome"] == state for outcome in outcomes):
             return state

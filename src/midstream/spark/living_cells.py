@@ -13,12 +13,16 @@ from midstream.spark.packing import Pack
 
 __all__ = ["LivingCells"]
 
+FORGET_SECONDS = 600.0
+"""A cell that has not worked here for so long is let go; the next batch would make it again."""
+
 
 class LivingCells:
     """Cells by a key, each under the token of the standing it belongs to."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, int], DurableCell] = {}
+        self._worked: dict[tuple[str, int], float] = {}
 
     def work(
         self,
@@ -35,11 +39,19 @@ class LivingCells:
         given up, leaves nothing half-done behind.
         """
         began = time.perf_counter()
+        self._forget()
         durable = self._cells.pop(key, None)
         if durable is None or durable.token != token:
             durable = make()
         yield from durable.work(commands, map(Pack.of_bytes, packs))
         durable.save(shelf)
         self._cells[key] = durable
+        self._worked[key] = time.monotonic()
         yield {**durable.metrics(), "seconds": time.perf_counter() - began}
         durable.rebuild_seconds = None
+
+    def _forget(self) -> None:
+        """Let go of cells that have gone elsewhere, or whose query has ended."""
+        for key in [key for key, worked in self._worked.items() if time.monotonic() - worked > FORGET_SECONDS]:
+            del self._worked[key]
+            self._cells.pop(key, None)

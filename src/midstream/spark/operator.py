@@ -13,12 +13,13 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.types as pat
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from midstream.spark.cell_host import HostedCell
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.living_cells import LivingCells
-from midstream.spark.types import type_for_spark
+from midstream.spark.types import as_type, type_for_spark
 
 __all__ = ["METRICS", "CellOperator", "StateShelf"]
 
@@ -121,9 +122,24 @@ def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Mapping[str, Any]], li
 
 def _frame(batch: pa.RecordBatch) -> pd.DataFrame:
     """Results as pandas columns that are Arrow arrays underneath: nothing is converted."""
-    arrays = [array.cast(type_for_spark(array.type)) for array in batch.columns]
+    arrays = [as_type(array, type_for_spark(array.type)) for array in batch.columns]
     return _of_arrays([*arrays, pa.nulls(batch.num_rows, pa.string())])
 
 
 def _of_arrays(arrays: list[pa.Array]) -> pd.DataFrame:
-    return pd.DataFrame({place: pd.arrays.ArrowExtensionArray(array) for place, array in enumerate(arrays)})
+    return pd.DataFrame({place: _column(array) for place, array in enumerate(arrays)})
+
+
+def _column(array: pa.Array) -> pd.arrays.ArrowExtensionArray:
+    return _NestedColumn(array) if pat.is_nested(array.type) else pd.arrays.ArrowExtensionArray(array)
+
+
+class _NestedColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
+    """Arrays, maps and structs: Spark would make Python objects of them one by one, and fails where one is NULL."""
+
+    def map(self, mapper: Any, na_action: Any = None) -> _NestedColumn:
+        return self
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        array = self._pa_array.combine_chunks()
+        return array if type is None else as_type(array, type)

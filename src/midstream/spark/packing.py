@@ -24,6 +24,7 @@ from midstream.engine.kernels import Ints
 from midstream.migration.cell_routing import cells_of
 from midstream.planning.partitioning import Partitioning
 from midstream.spark.frames import from_bytes, to_bytes
+from midstream.spark.types import as_type
 
 __all__ = ["KEEP", "PACKED", "Pack", "Packer"]
 
@@ -97,7 +98,7 @@ class Packer:
         wanted = timed
         if KEEP in batch.schema.names:
             wanted = timed & np.asarray(batch.column(KEEP).fill_null(False))
-        columns = [batch.column(name).cast(self.stream.column_type(name)) for name in self.columns]
+        columns = [as_type(batch.column(name), self.stream.column_type(name)) for name in self.columns]
         rows = pa.RecordBatch.from_arrays([pa.array(times), *columns], names=["__time", *self.columns])
         if not wanted.all():
             rows = rows.filter(pa.array(wanted))

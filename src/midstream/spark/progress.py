@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from midstream.algebra.plan import Plan
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.planning.partitioning import Partitioning
-from midstream.spark.control import ControlDirectory
+from midstream.spark.durable_cell import counted_in
 
 __all__ = ["Progress"]
 
@@ -32,15 +33,13 @@ _SUMS = (
 class Progress:
     """The latest figures of every cell. Thread-safe: Spark tells from a thread of its own."""
 
-    def __init__(self, control: ControlDirectory, first_plan: Plan, partitioning: Partitioning) -> None:
-        self._control = control
+    def __init__(self, plan: Plan, partitioning: Partitioning) -> None:
         self._lock = threading.Lock()
         self._cells: dict[int, dict[str, Any]] = {}
+        self._outcomes: dict[int, dict[int, dict[str, Any]]] = {}
         self._batch: dict[str, Any] = {}
         self._rebuilds = 0
-        windows: dict[str, str] = {}
-        for window in first_plan.windows():
-            windows.setdefault(window.stream.name, window.identity)
+        windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
         self._last_rows = dict.fromkeys(windows, 0)
         self._last_seen = dict.fromkeys(windows, time.monotonic())
@@ -51,6 +50,9 @@ class Progress:
             for figures in cells:
                 self._rebuilds += figures["rebuild_seconds"] is not None
                 self._cells[figures["cell"]] = figures
+                for command in figures["commands"]:
+                    told = self._outcomes.setdefault(command["id"], {})
+                    told[figures["cell"]] = {"cell": figures["cell"], **command}
             self._batch = dict(batch)
             for stream, counts in self._streams().items():
                 if counts["rows"] > self._last_rows[stream]:
@@ -69,8 +71,10 @@ class Progress:
         """The figures of all cells together, and each cell's own."""
         with self._lock:
             cells = [self._cells[number] for number in sorted(self._cells)]
+            watermark = min((figures["watermark"] for figures in cells), default=BEGINNING)
             return {
-                "watermark": min((figures["watermark"] for figures in cells), default=None),
+                "watermark": None if watermark in (BEGINNING, NEVER) else watermark,
+                "finished": watermark == NEVER,
                 "streams": self._streams(),
                 **{name: sum(figures[name] for figures in cells) for name in _SUMS},
                 "migrating": any(figures["migrating"] for figures in cells),
@@ -80,13 +84,9 @@ class Progress:
             }
 
     def outcomes(self) -> dict[int, list[dict[str, Any]]]:
-        """By the command's number: what each cell says of it."""
+        """By the command's number: what each cell said of it last."""
         with self._lock:
-            told: dict[int, list[dict[str, Any]]] = {}
-            for number, figures in sorted(self._cells.items()):
-                for command in figures["commands"]:
-                    told.setdefault(command["id"], []).append({"cell": number, **command})
-            return told
+            return {number: [told[cell] for cell in sorted(told)] for number, told in self._outcomes.items()}
 
     def plan_text(self) -> str | None:
         """The plan in force as text, if the cells have told and agree."""

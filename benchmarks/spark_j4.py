@@ -1,0 +1,329 @@
+"""J4 on Spark, end to end from parquet: midstream against native stream-stream joins, and what a micro-batch costs.
+
+Each competitor runs in a process of its own, one after the other in one run. Steady state is the median of the
+micro-batches once windows are full; the throughput is a batch's input rows by its whole duration, as Spark reports it.
+Both read the same files; results are counted, and with the parquet sink compared with DuckDB's, row by row.
+
+Bars: at least 15 times native's throughput on the small size, 20 on the large one (12 batches each), with either sink;
+a micro-batch of 1,000 rows at most 1.3 times a trivial operator's; a batch during a jisc migration at most 1.5 times an
+ordinary one. State bytes written per batch, and what a second cell and a second executor bring, are reported.
+
+    python -m benchmarks.spark_j4 --only small
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from benchmarks.j4 import COLUMNS, SIZES, STREAMS, Size, connect, duckdb_sql, make_batches, query
+from benchmarks.measuring import Bar, save
+
+BATCHES = 12
+FULL = 4
+"""Batches after which windows are full and the first compilations are over."""
+TINY_BATCHES = 120
+TINY_WARM_UP = 40
+MEMORY = "6g"
+
+
+def sized(name: str) -> Size:
+    return replace(SIZES[name], batches=BATCHES, results=None)
+
+
+# One competitor, in a process of its own
+
+
+def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """The query on midstream; figures of each micro-batch."""
+    from midstream.spark import session
+
+    size = tiny() if chosen.size == "tiny" else sized(chosen.size)
+    spark = session(
+        chosen.master,
+        chosen.cells,
+        {
+            "spark.driver.memory": MEMORY,
+            "spark.executor.memory": "3g",
+            "spark.executor.cores": "1",
+            "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        },
+    )
+    frames = {
+        stream: spark.readStream.schema("ts long, k long, v double")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(directory / "in" / stream))
+        for stream in STREAMS
+    }
+    out = Path(tempfile.mkdtemp(dir=directory))
+    live = query(size).run_on_spark(frames, plan="((a b) c) d", cells=chosen.cells, control_dir=out / "control")
+    writer = live.results.writeStream.format(chosen.sink).option("checkpointLocation", str(out / "checkpoint"))
+    if chosen.sink == "parquet":
+        writer = writer.option("path", str(out / "out"))
+    began = time.perf_counter()
+    running = writer.trigger(availableNow=True).start()
+    migrated = None
+    while running.isActive:
+        if chosen.migrate and migrated is None:
+            done = running.lastProgress
+            if done is not None and done.batchId >= BATCHES // 2:
+                migrated = live.migrate("a (b (c d))")
+        time.sleep(0.02)
+    running.awaitTermination()
+    seconds = time.perf_counter() - began
+    batches = []
+    for progress in running.recentProgress:
+        if "addBatch" not in progress.durationMs:
+            continue
+        observed = [row for row in progress.observedMetrics.values() if "cells" in row.asDict()]
+        cells = [json.loads(text) for row in observed for text in row["cells"]]
+        batches.append(
+            {
+                "batch": progress.batchId,
+                "input_rows": progress.numInputRows,
+                "milliseconds": progress.durationMs["triggerExecution"],
+                "operator_milliseconds": max((1000 * cell["seconds"] for cell in cells), default=0),
+                "bytes_written": sum(cell["bytes_written"] for cell in cells),
+                "results": sum(cell["results"] for cell in cells),
+                "rebuilt": sum(cell["rebuild_seconds"] is not None for cell in cells),
+                "commands": max((len(cell["commands"]) for cell in cells), default=0),
+                "migrating": any(cell["migrating"] for cell in cells),
+            }
+        )
+    if chosen.sink == "parquet" and chosen.check:
+        check(size, sorted(str(path) for path in committed(out / "out")))
+    state = state_bytes(out / "checkpoint")
+    spark.stop()
+    return {"seconds": seconds, "batches": batches, "results": batches[-1]["results"], "state_bytes": state}
+
+
+def run_native_here(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    from benchmarks.spark_native_j4 import FASTEST, local_session, run_native
+
+    size = sized(chosen.size)
+    spark = local_session(MEMORY)
+    out = Path(tempfile.mkdtemp(dir=directory))
+    began = time.perf_counter()
+    inputs = {stream: directory / "in" / stream for stream in STREAMS}
+    batches = run_native(spark, inputs, size.window, chosen.sink, out / "checkpoint", out / "out", settings=FASTEST)
+    seconds = time.perf_counter() - began
+    spark.stop()
+    return {"seconds": seconds, "batches": [asdict(b) for b in batches], "results": sum(b.results for b in batches)}
+
+
+def run_trivial_here(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    from benchmarks.spark_native_j4 import local_session
+    from benchmarks.spark_trivial_count import run_trivial
+
+    spark = local_session(MEMORY)
+    inputs = [directory / "in" / stream for stream in STREAMS]
+    milliseconds = run_trivial(spark, inputs, Path(tempfile.mkdtemp(dir=directory)), chosen.cells, discard=TINY_WARM_UP)
+    spark.stop()
+    return {"milliseconds": milliseconds}
+
+
+def tiny() -> Size:
+    """1,000 rows per micro-batch, of four streams."""
+    return Size(250, TINY_BATCHES, 500, 250)
+
+
+def committed(directory: Path) -> list[Path]:
+    """The files of a parquet sink that its log names: others belong to failed attempts."""
+    names: list[Path] = []
+    for log in sorted((directory / "_spark_metadata").iterdir(), key=lambda path: path.name):
+        if not log.name.startswith("."):
+            for line in log.read_text().splitlines()[1:]:
+                names.append(Path(json.loads(line)["path"].removeprefix("file://")))
+    return sorted(set(names))
+
+
+def check(size: Size, files: list[str]) -> None:
+    """Raise unless the rows are exactly DuckDB's."""
+    database = connect(make_batches(size))
+    names = ", ".join(column.split(" AS ")[1] for column in COLUMNS)
+    database.execute(f"CREATE TABLE expected AS {duckdb_sql(size)}")
+    database.execute(f"CREATE TABLE found AS SELECT {names} FROM read_parquet({files})")
+    for text in ("FROM expected EXCEPT ALL FROM found", "FROM found EXCEPT ALL FROM expected"):
+        ((count,),) = database.execute(f"SELECT count(*) FROM ({text})").fetchall()
+        assert count == 0, f"{count} rows differ: {text}"
+
+
+def state_bytes(checkpoint: Path) -> list[int]:
+    from benchmarks.spark_native_j4 import state_bytes_written
+
+    return [count for _, count in sorted(state_bytes_written(checkpoint).items())]
+
+
+# All of them
+
+
+def in_process(kind: str, directory: Path, *options: str, cores: str | None = None) -> dict[str, Any]:
+    """Run a competitor in a process of its own, on some cores only if they are named."""
+    target = Path(tempfile.mkstemp(dir=directory, suffix=".json")[1])
+    command = [sys.executable, "-m", "benchmarks.spark_j4", "--run", kind, "--directory", str(directory)]
+    command += ["--target", str(target), *options]
+    if cores is not None:
+        command = ["taskset", "-c", cores, *command]
+    log = subprocess.run(command, capture_output=True, text=True, check=False)
+    if log.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{log.stdout[-2000:]}\n{log.stderr[-4000:]}")
+    figures: dict[str, Any] = json.loads(target.read_text())
+    return figures
+
+
+def steady(run: dict[str, Any]) -> float:
+    """Input rows per second once windows are full."""
+    batches = [batch for batch in run["batches"] if batch["input_rows"]]
+    return batches[-1]["input_rows"] / statistics.median(batch["milliseconds"] for batch in batches[FULL:]) * 1000
+
+
+def compare(name: str, expected: int) -> bool:
+    """One size: native and midstream, both sinks."""
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(sized(name), directory / "in")
+        figures: dict[str, Any] = {}
+        details: dict[str, Any] = {}
+        bars = []
+        for sink in ("noop", "parquet"):
+            options = ("--size", name, "--sink", sink)
+            native = in_process("native", directory, *options)
+            one = in_process("midstream", directory, *options, "--check")
+            two = in_process("midstream", directory, *options, "--cells", "2")
+            for label, run in (("native", native), ("1 cell", one), ("2 cells", two)):
+                assert run["results"] == expected, (label, run["results"], expected)
+                figures[f"{sink}, {label}: rows/s"] = round(steady(run))
+                figures[f"{sink}, {label}: seconds in all"] = run["seconds"]
+                details[f"{sink}, {label}"] = run["batches"]
+            best = max(steady(one), steady(two))
+            figures[f"{sink}: times native"] = best / steady(native)
+            figures[f"{sink}: 2 cells to 1"] = steady(two) / steady(one)
+            bars.append(Bar(f"{sink}: times native", 15 if name == "small" else 20, at_least=True))
+        written = statistics.median(one["state_bytes"][FULL:])
+        native_written = statistics.median(b["state_bytes"] for b in native["batches"][FULL:] if b["input_rows"])
+        figures["state bytes per batch"] = written
+        figures["native: state bytes per batch"] = native_written
+        figures["state bytes, native to midstream"] = native_written / written
+        return save(f"spark_j4_{name}", figures, *bars, details=details)
+
+
+def compare_tiny() -> bool:
+    """The fixed cost of a micro-batch."""
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(tiny(), directory / "in")
+        figures = {}
+        for cells in ("1", "2"):
+            trivial = in_process("trivial", directory, "--cells", cells)["milliseconds"]
+            ours = in_process("midstream", directory, "--size", "tiny", "--cells", cells)["batches"]
+            own = [batch["milliseconds"] for batch in ours if batch["input_rows"]][TINY_WARM_UP:]
+            figures[f"{cells} partitions: trivial, ms"] = statistics.median(trivial)
+            figures[f"{cells} partitions: midstream, ms"] = statistics.median(own)
+            figures[f"{cells} partitions: times trivial"] = statistics.median(own) / statistics.median(trivial)
+        return save("spark_fixed_cost", figures, Bar("1 partitions: times trivial", 1.3))
+
+
+def compare_migration() -> bool:
+    """A batch during a jisc migration against the batches before it."""
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(sized("large"), directory / "in")
+        run = in_process("midstream", directory, "--size", "large", "--migrate")
+        batches = [batch for batch in run["batches"] if batch["input_rows"]]
+        first = next(place for place, batch in enumerate(batches) if batch["commands"])
+        before = statistics.median(batch["milliseconds"] for batch in batches[FULL:first])
+        during = [b["milliseconds"] for b in batches[first:] if b["migrating"]] or [batches[first]["milliseconds"]]
+        figures = {
+            "ordinary batch, ms": before,
+            "batches migrating": len(during),
+            "slowest batch during jisc, ms": max(during),
+            "slowest during jisc to ordinary": max(during) / before,
+        }
+        return save(
+            "spark_migration", figures, Bar("slowest during jisc to ordinary", 1.5), details={"batches": batches}
+        )
+
+
+def compare_cores() -> bool:
+    """What the second core brings on one machine, and a second executor of one core."""
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(sized("large"), directory / "in")
+        figures = {}
+        for sink in ("noop", "parquet"):
+            options = ("--size", "large", "--sink", sink)
+            rates = {
+                "1 core, 1 cell": steady(in_process("midstream", directory, *options, cores="0")),
+                "2 cores, 1 cell": steady(in_process("midstream", directory, *options)),
+                "2 cores, 2 cells": steady(in_process("midstream", directory, *options, "--cells", "2")),
+                "1 executor": steady(
+                    in_process("midstream", directory, *options, "--master", "local-cluster[1,1,4096]")
+                ),
+                "2 executors": steady(
+                    in_process("midstream", directory, *options, "--cells", "2", "--master", "local-cluster[2,1,4096]")
+                ),
+            }
+            figures |= {f"{sink}, {label}: rows/s": round(rate) for label, rate in rates.items()}
+            best = max(rates["2 cores, 1 cell"], rates["2 cores, 2 cells"])
+            figures[f"{sink}: second core brings"] = best / rates["1 core, 1 cell"]
+            figures[f"{sink}: second executor brings"] = rates["2 executors"] / rates["1 executor"]
+        return save("spark_cores", figures, Bar("noop: second executor brings", 1.4, at_least=True))
+
+
+def main(only: str | None = None) -> bool:
+    """All comparisons, or one; whether all bars are met."""
+    met = True
+    if only in (None, "tiny"):
+        met &= compare_tiny()
+    for name in ("small", "large"):
+        if only in (None, name):
+            size = sized(name)
+            database = duckdb.connect()
+            database.close()
+            from benchmarks.spark_native_j4 import expected_results
+
+            met &= compare(name, expected_results(size))
+    if only in (None, "migration"):
+        met &= compare_migration()
+    if only in (None, "cores"):
+        met &= compare_cores()
+    return met
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["tiny", "small", "large", "migration", "cores"])
+    parser.add_argument("--run", choices=["midstream", "native", "trivial"], help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--size", default="small", help=argparse.SUPPRESS)
+    parser.add_argument("--sink", default="noop", help=argparse.SUPPRESS)
+    parser.add_argument("--cells", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--master", default="local[2]", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--migrate", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run is None:
+        sys.exit(0 if main(arguments.only) else 1)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    runs = {"midstream": run_midstream, "native": run_native_here, "trivial": run_trivial_here}
+    arguments.target.write_text(json.dumps(runs[arguments.run](arguments, arguments.directory)))

@@ -1,0 +1,820 @@
+"""Plans and stream declarations come back from JSON as they were; what is not a plan is refused, whatever it is."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import math
+import time
+import zoneinfo
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import islice, pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from midstream import ContinuousQuery
+from midstream.algebra import plan_json
+from midstream.algebra.aggregates import AggregateCall, aggregate_call
+from midstream.algebra.expressions import Call, Cast, Column, Expression, Literal
+from midstream.algebra.functions import call
+from midstream.algebra.plan import (
+    Aggregate,
+    Alias,
+    Difference,
+    Distinct,
+    Item,
+    Join,
+    NamedAggregate,
+    Plan,
+    Project,
+    Select,
+    Union,
+    Window,
+)
+from midstream.algebra.plan_json import MOST_LEVELS, plan_from_json, plan_to_json, stream_from_json, stream_to_json
+from midstream.algebra.stream import Stream
+from midstream.algebra.windows import WindowSpec
+from midstream.errors import BadPlan
+from midstream.planning.default_plan import default_plan
+from midstream.planning.plan_with_join_order import plan_with_join_order
+from midstream.planning.rules import RULES, Rule
+from midstream.testing import scenarios
+from tests.planning.plans import (
+    chain_equalities,
+    column,
+    condition,
+    equal,
+    group,
+    items,
+    joined,
+    project,
+    value,
+    where,
+    window,
+)
+from tests.planning.strategies import plans
+from tests.planning.test_rules import CASES, NAMED, rule_called
+
+EXAMPLES = settings(
+    max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+MANY = settings(EXAMPLES, max_examples=250)
+
+
+def through_json(data: Any) -> Any:
+    return json.loads(json.dumps(data))
+
+
+def read_again(plan: Plan) -> Plan:
+    return plan_from_json(through_json(plan_to_json(plan)))
+
+
+def assert_same_after_json(plan: Plan) -> None:
+    read = read_again(plan)
+    assert read == plan
+    assert read.identity == plan.identity
+    # Equality does not tell 0.0 from -0.0, or 1.0 from 1.00.
+    assert repr(read) == repr(plan)
+    assert plan_to_json(read) == plan_to_json(plan)
+
+
+def refused(data: Any) -> str:
+    with pytest.raises(BadPlan) as raised:
+        plan_from_json(data)
+    return str(raised.value)
+
+
+# Round trips
+
+
+@pytest.mark.parametrize(("rule", "case"), NAMED)
+def test_plans_of_the_golden_files_come_back(rule: str, case: str) -> None:
+    plan = CASES[rule][case]()
+    for one in (plan, rule_called(rule)(plan), default_plan(plan)):
+        assert_same_after_json(one)
+
+
+@EXAMPLES
+@given(scenarios(max_rows=0), st.integers(0, 12))
+def test_every_plan_of_every_query_comes_back(scenario: Any, number: int) -> None:
+    query = ContinuousQuery(scenario.query_text, scenario.streams)
+    for plan in [*islice(query.plans(), number, number + 2), query.plan()]:
+        assert_same_after_json(plan)
+    for stream in scenario.streams:
+        assert stream_from_json(through_json(stream_to_json(stream))) == stream
+
+
+@settings(EXAMPLES, max_examples=20)
+@given(plans(), st.sampled_from(RULES))
+def test_random_plans_and_what_the_rules_make_of_them_come_back(plan: Plan, rule: Rule) -> None:
+    assert_same_after_json(plan)
+    assert_same_after_json(rule(plan))
+
+
+def test_every_operator_and_expression_can_be_written() -> None:
+    def below(base: type) -> Iterator[type]:
+        for kind in base.__subclasses__():
+            yield kind
+            yield from below(kind)
+
+    known = {kind for base in (Plan, Expression) for kind in below(base) if kind.__module__.startswith("midstream")}
+    assert {kind for kind in known if not kind.__name__.startswith("_")} == set(plan_json._NODES)
+
+
+EVERY_KIND = Union(
+    Difference(
+        Project(Select(window("a"), condition("a.x", "<", 3)), items("a.x")),
+        Distinct(Project(Alias(project(window("b"), "b.x"), "s"), (Item("", "a_x", column("s.b_x")),))),
+        "all",
+    ),
+    Aggregate(
+        Join(window("a"), window("c", 20), tuple(equal("a.k=c.k"))),
+        (),
+        (NamedAggregate("a_x", aggregate_call("sum", Cast(column("c.s"), pa.int64()), distinct=True)),),
+    ),
+)
+
+VERSION_1 = """
+{"version": 1,
+ "streams": [{"name": "a", "event_time": "ts", "lateness": 0,
+              "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]},
+             {"name": "b", "event_time": "ts", "lateness": 0,
+              "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]},
+             {"name": "c", "event_time": "ts", "lateness": 0,
+              "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]}],
+ "nodes": [{"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
+           {"kind": "column", "relation": "a", "name": "x", "data_type": "int64"},
+           {"kind": "literal", "value": 3, "data_type": "int64"},
+           {"kind": "call", "function": "<", "operands": [1, 2], "data_type": "bool"},
+           {"kind": "select", "input": 0, "predicate": 3},
+           {"kind": "project", "input": 4, "items": [{"relation": "", "name": "a_x", "expression": 1}]},
+           {"kind": "window", "stream": 1, "alias": "b", "window": {"width": 10, "slide": null, "declared": true}},
+           {"kind": "column", "relation": "b", "name": "x", "data_type": "int64"},
+           {"kind": "project", "input": 6, "items": [{"relation": "", "name": "b_x", "expression": 7}]},
+           {"kind": "alias", "input": 8, "name": "s"},
+           {"kind": "column", "relation": "s", "name": "b_x", "data_type": "int64"},
+           {"kind": "project", "input": 9, "items": [{"relation": "", "name": "a_x", "expression": 10}]},
+           {"kind": "distinct", "input": 11},
+           {"kind": "difference", "left": 5, "right": 12, "keep": "all"},
+           {"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
+           {"kind": "window", "stream": 2, "alias": "c", "window": {"width": 20, "slide": null, "declared": true}},
+           {"kind": "column", "relation": "a", "name": "k", "data_type": "int64"},
+           {"kind": "column", "relation": "c", "name": "k", "data_type": "int64"},
+           {"kind": "call", "function": "=", "operands": [16, 17], "data_type": "bool"},
+           {"kind": "join", "left": 14, "right": 15, "predicates": [18]},
+           {"kind": "column", "relation": "c", "name": "s", "data_type": "string"},
+           {"kind": "cast", "argument": 20, "data_type": "int64"},
+           {"kind": "aggregate", "input": 19, "keys": [], "aggregates": [{"name": "a_x", "call":
+             {"function": "sum", "argument": 21, "distinct": true, "data_type": "int64"}}]},
+           {"kind": "union", "left": 13, "right": 22}]}
+"""
+
+
+def test_version_1_is_written_and_stays_readable() -> None:
+    assert {type(node) for node in EVERY_KIND.walk()} == {k for k in plan_json._NODES if issubclass(k, Plan)}
+    assert plan_to_json(EVERY_KIND) == json.loads(VERSION_1)
+    assert plan_from_json(json.loads(VERSION_1)) == EVERY_KIND
+
+
+def test_streams_columns_and_literals_are_written_once() -> None:
+    plan = project(where(window("a"), condition("a.x", ">", 7), condition("a.x", "<>", 7)), "a.x")
+    data = plan_to_json(Union(plan, plan))
+    kinds = [node["kind"] for node in data["nodes"]]
+    assert len(data["streams"]) == kinds.count("column") == kinds.count("literal") == 1
+    # Operators are told apart by who they are: two of them stay two.
+    assert kinds.count("window") == 2
+    read = plan_from_json(data)
+    assert isinstance(read, Union) and read.left == read.right and read.left is not read.right
+
+
+def test_streams_that_differ_in_metadata_only_stay_two() -> None:
+    schema = pa.schema({"ts": pa.int64()})
+    one, other = (Stream("a", s, "ts") for s in (schema, schema.with_metadata({"a": "b"})))
+    assert one == other
+    read = read_again(Union(Window(one, "a", WindowSpec(1)), Window(other, "a", WindowSpec(1))))
+    assert [w.stream.schema.metadata for w in read.windows()] == [None, {b"a": b"b"}]
+
+
+def test_whose_plan_it_is_is_not_written() -> None:
+    plan = ContinuousQuery("SELECT x FROM a [NOW]", [Stream("a", pa.schema({"ts": pa.int64(), "x": pa.int64()}), "ts")])
+    assert set(read_again(plan.plan()).__dict__) - {"input", "items"} <= {"identity", "schema"}
+
+
+# Types
+
+TYPES = [
+    pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+    pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(),
+    pa.binary(), pa.binary(3), pa.large_binary(), pa.binary_view(), pa.date32(), pa.date64(),
+    *(pa.time32(unit) for unit in ("s", "ms")), *(pa.time64(unit) for unit in ("us", "ns")),
+    *(pa.duration(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "+05:30", "a]\n, tz=é")),
+    pa.month_day_nano_interval(),
+    pa.decimal32(5, 2), pa.decimal64(15, 3), pa.decimal128(38, 38), pa.decimal128(5, -2), pa.decimal256(76, 0),
+    pa.list_(pa.int64()), pa.list_(pa.field("element", pa.int8(), nullable=False)), pa.list_(pa.string(), 3),
+    pa.large_list(pa.date32()), pa.list_view(pa.int8()), pa.large_list_view(pa.int8()),
+    pa.struct({}), pa.struct({"a": pa.list_(pa.decimal128(4, 1)), "b c": pa.struct({"d": pa.timestamp("ns", "UTC")})}),
+    pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.list_(pa.binary()), keys_sorted=True),
+    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.uint32(), pa.decimal128(9, 2), ordered=True),
+    pa.run_end_encoded(pa.int32(), pa.string()),
+    pa.dense_union([pa.field("x", pa.int8()), pa.field("y", pa.string())]),
+    pa.sparse_union([pa.field("x", pa.int8())], type_codes=[7]),
+    pa.uuid(), pa.json_(), pa.bool8(), pa.opaque(pa.binary(), "thing", "vendor"), pa.fixed_shape_tensor(pa.int8(), [2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+def test_columns_of_every_type_come_back(data_type: pa.DataType) -> None:
+    schema = pa.schema({"ts": pa.int64(), "c": data_type})
+    stream = Stream("a", schema, "ts")
+    assert stream_from_json(through_json(stream_to_json(stream))) == stream
+    leaf = Window(stream, "a", WindowSpec(10))
+    read = Column("a", "c", stream.column_type("c"))
+    assert_same_after_json(Project(leaf, (Item("", "c", read), Item("", "none", Literal(None, data_type)))))
+    assert_same_after_json(Select(leaf, call("is_null", Cast(Literal(None, pa.null()), data_type))))
+
+
+def test_common_types_are_readable() -> None:
+    names = ["int64", "double", "string", "bool", "date32[day]", "timestamp[us]", "timestamp[us, tz=Europe/Berlin]"]
+    names += ["decimal128(10, 2)", "decimal256(76, 3)", "duration[us]", "binary", "large_string"]
+    types = [pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us")]
+    types += [pa.timestamp("us", "Europe/Berlin"), pa.decimal128(10, 2), pa.decimal256(76, 3), pa.duration("us")]
+    types += [pa.binary(), pa.large_string()]
+    schema = pa.schema([(f"c{place}", data_type) for place, data_type in enumerate(types)])
+    assert [name for _, name in stream_to_json(Stream("a", schema, "c0"))["schema"]] == names
+
+
+def test_nullability_and_metadata_survive() -> None:
+    nested = pa.struct([pa.field("x", pa.int8(), nullable=False, metadata={"deep": "er"})])
+    schema = pa.schema(
+        [
+            pa.field("ts", pa.int64(), nullable=False),
+            pa.field("a", pa.string(), metadata={b"\xff\x00": b"\xfe", "k": "v"}),
+            pa.field("b", nested),
+            pa.field("c", pa.list_(pa.field("element", pa.int8(), metadata={"m": "n"}))),
+            pa.field("plain", pa.int64()),
+        ]
+    )
+    for declared in (schema, schema.with_metadata({"pandas": "{}", b"\xff": b""})):
+        stream = Stream("a", declared, "ts")
+        read = stream_from_json(through_json(stream_to_json(stream))).schema
+        assert read.equals(declared, check_metadata=True)
+        within = read_again(Window(stream, "a", WindowSpec(1)))
+        assert isinstance(within, Window)
+        assert within.stream.schema.equals(declared, check_metadata=True)
+
+
+@pytest.mark.parametrize("lateness", [0, "30 seconds", " 5  Minutes ", datetime.timedelta(days=-1, hours=30)])
+def test_lateness_comes_back_as_it_was_declared(lateness: Any) -> None:
+    stream = Stream("a", pa.schema({"ts": pa.timestamp("ms", "UTC")}), "ts", lateness)
+    read = stream_from_json(through_json(stream_to_json(stream)))
+    assert read == stream
+    assert (repr(read.lateness), read.lateness_ticks) == (repr(lateness), stream.lateness_ticks)
+
+
+class Celsius(pa.ExtensionType):
+    """An extension type of a user's own."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        super().__init__(pa.float64(), "midstream.test.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self.place.encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Celsius:
+        return cls({b"in": "in", b"out": "out"}[serialized])
+
+
+def test_extension_types_come_back_where_they_are_registered() -> None:
+    stream = Stream("a", pa.schema({"ts": pa.int64(), "c": Celsius("in"), "d": pa.list_(Celsius("out"))}), "ts")
+    with pytest.raises(BadPlan) as raised:
+        stream_to_json(stream)
+    assert str(raised.value) == (
+        "[M2001] cannot write the type extension<midstream.test.celsius<Celsius>> as JSON\n"
+        "  detail: It is not the same when it is read again.\n  hint: Register an extension type with pyarrow."
+    )
+    pa.register_extension_type(Celsius("in"))
+    try:
+        assert_same_after_json(Window(stream, "a", WindowSpec(1)))
+        raw = pa.schema([("c", Celsius("in"))]).serialize().to_pybytes()
+        assert raw.count(b"\0in\0") == 1
+        text = "arrow:" + plan_json._base64(raw.replace(b"\0in\0", b"\0no\0"))
+        assert "is not an Arrow schema\n  detail: KeyError: b'no'." in refused(with_node(1, data_type=text))
+    finally:
+        pa.unregister_extension_type("midstream.test.celsius")
+
+
+def test_a_type_is_not_what_it_calls_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Celsius, "__str__", lambda self: "double")
+    pa.register_extension_type(Celsius("in"))
+    try:
+        stream = Stream("a", pa.schema({"ts": pa.int64(), "c": Celsius("in")}), "ts")
+        assert stream_from_json(through_json(stream_to_json(stream))) == stream
+    finally:
+        pa.unregister_extension_type("midstream.test.celsius")
+
+
+# Literals
+
+MOMENT = datetime.datetime(2020, 2, 29, 23, 59, 59, 999999)
+LITERALS: list[tuple[Any, pa.DataType]] = [
+    (None, pa.null()), (None, pa.list_(pa.int8())), (True, pa.bool_()), (False, pa.bool_()),
+    (0, pa.int64()), (1, pa.int8()), (-(2**63), pa.int64()), (2**64 - 1, pa.uint64()), (7, pa.float64()),
+    (7, pa.decimal128(3, 0)),
+    (0.0, pa.float64()), (-0.0, pa.float64()), (0.1, pa.float64()), (1.0, pa.float32()), (5e-324, pa.float64()),
+    (1.7976931348623157e308, pa.float64()),
+    (math.inf, pa.float64()), (-math.inf, pa.float64()), (math.nan, pa.float64()),
+    (Decimal(10**75), pa.decimal256(76, 0)), (Decimal("1E+3"), pa.decimal128(10, 2)),
+    *((Decimal(text), pa.decimal128(10, 2)) for text in ("-1.50", "1.5", "1.500", "-0.00")),
+    (Decimal("1"), pa.decimal256(76, 60)), (Decimal(200), pa.decimal128(5, -2)),
+    ("", pa.string()), ("it's \"é\" \\ \x00\u2028 😀", pa.large_string()), ("\ud800", pa.string()),
+    ("\ud83d\ude00", pa.string()), ("arrow:", pa.string()),
+    (b"", pa.binary()), (b"\x00\xff", pa.large_binary()), (b"abc", pa.binary(3)),
+    (MOMENT.date(), pa.date32()), (datetime.date.min, pa.date32()), (datetime.date.max, pa.date64()),
+    *((moment, pa.timestamp("us")) for moment in (MOMENT, datetime.datetime.min, datetime.datetime.max)),
+    (MOMENT.replace(tzinfo=datetime.UTC), pa.timestamp("us", "UTC")), (MOMENT, pa.timestamp("ns")),
+    (MOMENT.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=-3, seconds=-7, microseconds=9))),
+     pa.timestamp("us", "Europe/Berlin")),
+    (MOMENT.replace(tzinfo=datetime.UTC), pa.timestamp("us", "no such zone")),
+    (MOMENT.time(), pa.time64("us")), (datetime.time(), pa.time32("s")),
+    (datetime.timedelta(0), pa.duration("us")), (datetime.timedelta(microseconds=-1), pa.duration("us")),
+    (datetime.timedelta.max, pa.duration("s")), (datetime.timedelta.min, pa.duration("s")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("constant", "data_type"), LITERALS, ids=ascii)
+def test_literals_come_back(constant: Any, data_type: pa.DataType) -> None:
+    assert_same_after_json(Project(window("a"), (Item("", "c", Literal(constant, data_type)),)))
+
+
+def test_literals_that_are_equal_but_not_the_same_stay_apart() -> None:
+    pairs = [(0.0, -0.0, pa.float64()), (Decimal("1.0"), Decimal("1.00"), pa.decimal128(9, 2)), (1, 1.0, pa.float64())]
+    for one, other, data_type in pairs:
+        assert Literal(one, data_type) == Literal(other, data_type)
+        plan = Project(window("a"), (Item("", "a", Literal(one, data_type)), Item("", "b", Literal(other, data_type))))
+        assert_same_after_json(plan)
+
+
+def test_a_moment_in_a_named_zone_comes_back_as_the_same_instant_and_text() -> None:
+    moment = datetime.datetime(2020, 7, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+    plan = Project(window("a"), (Item("", "c", Literal(moment, pa.timestamp("us", "UTC"))),))
+    assert read_again(plan) == plan
+    assert read_again(plan).identity == plan.identity
+
+
+@EXAMPLES
+@given(
+    st.one_of(
+        st.text(st.characters(exclude_categories=())).map(lambda text: (text, pa.string())),
+        st.floats().map(lambda number: (number, pa.float64())),
+        st.integers(-(2**63), 2**63 - 1).map(lambda number: (number, pa.int64())),
+        st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**20), max_value=10**20).map(
+            lambda number: (number, pa.decimal128(38, 9))
+        ),
+        st.datetimes().map(lambda moment: (moment.replace(fold=0), pa.timestamp("us"))),
+        st.timedeltas(datetime.timedelta(-(10**6)), datetime.timedelta(10**6)).map(lambda d: (d, pa.duration("us"))),
+        st.binary().map(lambda data: (data, pa.binary())),
+    )
+)
+def test_random_literals_come_back(constant: tuple[Any, pa.DataType]) -> None:
+    plan = Project(window("a"), (Item("", "c", Literal(*constant)),))
+    read = read_again(plan)
+    assert repr(read) == repr(plan)
+    assert read.identity == plan.identity
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\ud83d\ude00", "", 'a"b', "\x00", "😀"], ids=ascii)
+def test_names_come_back(name: str) -> None:
+    stream = Stream(name, pa.schema({"ts": pa.int64()}), "ts")
+    leaf = Window(stream, name, WindowSpec(3, 2))
+    assert_same_after_json(Project(leaf, (Item(name, name, Column(name, "ts", pa.int64())),)))
+
+
+UNWRITABLE = {
+    "a value of another library": (lambda: Literal(pa.scalar(1), pa.int64()), "<pyarrow.Int64Scalar: 1> of type"),
+    "a list": (lambda: Literal([1], pa.list_(pa.int64())), r"\[1\] of type list"),
+    "a text as number": (lambda: Literal("x", pa.int64()), "a constant of type int64 cannot be 'x'"),
+    "a number as condition": (lambda: Literal(1, pa.bool_()), "a constant of type bool cannot be 1"),
+    "a call of another type": (lambda: Call("-", (value(1), value(1)), pa.int8()), "- does not take int64, int64 and"),
+    "a call without casts": (
+        lambda: Call("=", (value(1), Literal(1.5, pa.float64())), pa.bool_()), "= does not take int64, double and give"
+    ),
+    "a call of nothing": (lambda: Call("in", (), pa.bool_()), "function IN takes at least 2 arguments, not 0"),
+    "an impossible cast": (lambda: Cast(Literal(b"", pa.binary()), pa.date32()), r"cannot cast b'' \(binary\) to"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNWRITABLE)
+def test_what_could_not_be_read_is_not_written(case: str) -> None:
+    make, message = UNWRITABLE[case]
+    with pytest.raises(BadPlan, match=message):
+        plan_to_json(Project(window("a"), (Item("", "c", make()),)))
+
+
+def test_an_aggregate_that_no_query_has_is_not_written() -> None:
+    made = AggregateCall("min", value("a.x"), True, pa.int64())
+    with pytest.raises(BadPlan, match=r"MIN\(DISTINCT a.x\) does not give"):
+        plan_to_json(Aggregate(window("a"), (), (NamedAggregate("n", made),)))
+
+
+def test_an_unknown_operator_is_not_written() -> None:
+    class Limit(Distinct):
+        pass
+
+    with pytest.raises(BadPlan, match="cannot write a Limit as JSON"):
+        plan_to_json(Project(Limit(window("a")), items("a.x")))
+
+
+# Large plans
+
+NAMES = [f"r{number}" for number in range(128)]
+
+
+@pytest.mark.parametrize(
+    "order", [" ".join(NAMES), " ".join(reversed(NAMES)), None], ids=["left", "reversed", "default"]
+)
+def test_a_join_of_128_streams_comes_back_in_a_fifth_of_a_second(order: str | None) -> None:
+    bound = project(joined(" ".join(NAMES), *chain_equalities(NAMES)), "r0.x", "r127.s")
+    plan = default_plan(bound) if order is None else plan_with_join_order(bound, order)
+    assert_same_after_json(plan)
+    took = []
+    for _ in range(5):
+        begin = time.process_time()
+        read_again(plan)
+        took.append(time.process_time() - begin)
+    assert min(took) < 0.2
+
+
+def test_a_right_deep_join_of_128_streams_comes_back() -> None:
+    plan: Plan = window(NAMES[-1])
+    for left, right in reversed(list(pairwise(NAMES))):
+        plan = Join(window(left), plan, tuple(equal(f"{left}.k={right}.k")))
+    assert_same_after_json(plan)
+
+
+def test_expressions_of_a_hundred_levels_come_back() -> None:
+    left = right = value("a.x")
+    for number in range(100):
+        left, right = call("-", left, value(number)), call("abs", right)
+    assert_same_after_json(Select(window("a"), call("<", left, right)))
+
+
+def test_a_thousand_conditions_come_back() -> None:
+    assert_same_after_json(where(window("a"), *(condition("a.x", "<>", number) for number in range(1000))))
+
+
+# What is not a plan
+
+
+def damaged(**changes: Any) -> dict[str, Any]:
+    return json.loads(VERSION_1) | changes
+
+
+def with_node(number: int, **changes: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(VERSION_1)
+    data["nodes"][number] |= changes
+    return data
+
+
+UNCHANGED = "\n  hint: Give what plan_to_json or stream_to_json gave, unchanged."
+COLUMN = json.loads(VERSION_1)["nodes"][1]
+LOST = with_node(4)
+del LOST["nodes"][4]["predicate"]
+BAD: dict[str, tuple[Any, str]] = {
+    "nothing": (None, "the plan from JSON: it is None, not an object with a version, streams and nodes"),
+    "no version": (
+        {"nodes": []}, "the plan from JSON: it is {'nodes': []}, not an object with a version, streams and nodes"
+    ),
+    "no nodes": ({"version": 1, "streams": []}, 'the plan from JSON: it has no "nodes"'),
+    "no plan": (damaged(nodes=[]), "the plan from JSON: the last of its nodes is not an operator"),
+    "an expression": (damaged(nodes=[COLUMN]), "the plan from JSON: the last of its nodes is not an operator"),
+    "something more": (damaged(author="me"), "the plan from JSON: it has 'author', which does not belong there"),
+    "unknown kind": (
+        with_node(12, kind="limit"),
+        "nodes[12] from JSON: its kind is 'limit', not one of aggregate, alias, call, cast, column, difference, "
+        "distinct, join, literal, project, select, union, window",
+    ),
+    "a class that is no node": (
+        with_node(12, kind="stream"),
+        "nodes[12] from JSON: its kind is 'stream', not one of aggregate, alias, call, cast, column, difference, "
+        "distinct, join, literal, project, select, union, window",
+    ),
+    "a missing field": (LOST, 'nodes[4] from JSON: it has no "predicate"'),
+    "a field too many": (with_node(12, all=True), "nodes[12] from JSON: it has 'all', which does not belong there"),
+    "a node that reads itself": (
+        with_node(12, input=12), "nodes[12].input from JSON: it is 12, not the number of an earlier node"
+    ),
+    "a node that reads a later one": (
+        with_node(12, input=13), "nodes[12].input from JSON: it is 13, not the number of an earlier node"
+    ),
+    "a negative number": (
+        with_node(12, input=-1), "nodes[12].input from JSON: it is -1, not the number of an earlier node"
+    ),
+    "true for one": (
+        with_node(18, operands=[True, 17]),
+        "nodes[18].operands[0] from JSON: it is True, not the number of an earlier node",
+    ),
+    "an expression as input": (
+        with_node(12, input=10), "nodes[12].input from JSON: it is 10, of kind column, not an operator"
+    ),
+    "an operator as expression": (
+        with_node(21, argument=15), "nodes[21].argument from JSON: it is 15, of kind window, not an expression"
+    ),
+    "a node used twice": (
+        with_node(23, right=13), "nodes[23].right from JSON: it is 13, which another node has for itself"
+    ),
+    "a node not used": (with_node(3, operands=[1, 1]), "nodes[2] from JSON: no other node uses it"),
+    "an unknown stream": (with_node(15, stream=3), "nodes[15].stream from JSON: it is 3, not the number of a stream"),
+    "an unknown type": (
+        with_node(1, data_type="int65"), "nodes[1].data_type from JSON: it is 'int65', not the name of a type"
+    ),
+    "an impossible type": (
+        with_node(1, data_type="decimal128(39, 0)"),
+        "nodes[1].data_type from JSON: it is 'decimal128(39, 0)', not the name of a type",
+    ),
+    "another word": (with_node(13, keep="some"), "nodes[13].keep from JSON: it is 'some', not all or distinct"),
+    "a name that is none": (with_node(9, name=5), "nodes[9].name from JSON: it is 5, not str"),
+    "an unknown form of constant": (
+        with_node(2, value={"pickle": "gASVA"}), "nodes[2].value from JSON: it is {'pickle': 'gASVA'}, not a constant"
+    ),
+    "a constant with something in between": (
+        with_node(2, value={"bytes": "YQ!=="}), "nodes[2].value from JSON: it is {'bytes': 'YQ!=='}, not a constant"
+    ),
+    "a constant of another type": (
+        with_node(2, value="3"), "nodes[2] from JSON: a constant of type int64 cannot be '3'"
+    ),
+    "a number that pyarrow crashes on": (
+        with_node(2, value={"decimal": "1E-99999999"}, data_type="decimal128(38, 0)"),
+        "nodes[2] from JSON: a constant of type decimal128(38, 0) cannot be Decimal('1E-99999999')",
+    ),
+    "an unknown function": (with_node(3, function="exec"), "nodes[3] from JSON: function EXEC does not exist"),
+    "too many arguments": (
+        with_node(3, operands=[1, 2, 2]), "nodes[3] from JSON: function < takes 2 arguments, not 3"
+    ),
+    "a result of another type": (
+        with_node(3, data_type="int64"), "nodes[3] from JSON: < does not take int64, int64 and give int64"
+    ),
+    "an impossible cast": (
+        with_node(21, data_type="binary"), "nodes[21] from JSON: cannot cast c.s (string) to binary"
+    ),
+    "a plan that cannot be": (
+        with_node(1, name="y"),
+        "nodes[4] from JSON: select reads a.y, which its input does not have\n"
+        "  detail: The input has a.ts, a.k, a.x, a.s.",
+    ),
+    "a window that cannot be": (
+        with_node(0, window={"width": -1, "slide": None, "declared": True}),
+        "nodes[0].window from JSON: a window cannot be -1 ticks wide",
+    ),
+    "an aggregate that does not exist": (
+        with_node(22, aggregates=[{"name": "n", "call": {"function": "median", "argument": 21, "distinct": True,
+                                                         "data_type": "int64"}}]),
+        "nodes[22].aggregates[0].call from JSON: there is no aggregate 'median' of CAST(c.s AS int64)",
+    ),
+    "an aggregate of nothing": (
+        with_node(22, aggregates=[{"name": "n", "call": {"function": "sum", "argument": None, "distinct": True,
+                                                         "data_type": "int64"}}]),
+        "nodes[22].aggregates[0].call from JSON: there is no aggregate 'sum' of all rows",
+    ),
+    "an aggregate of another type": (
+        with_node(22, aggregates=[{"name": "n", "call": {"function": "sum", "argument": 21, "distinct": True,
+                                                         "data_type": "double"}}]),
+        "nodes[22].aggregates[0].call from JSON: SUM(DISTINCT CAST(c.s AS int64)) does not give double",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_said(case: str) -> None:
+    data, message = BAD[case]
+    assert refused(data) == f"[M2001] cannot read {message}{UNCHANGED}"
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0, [1]])
+def test_other_versions_are_refused(version: Any) -> None:
+    assert refused(damaged(version=version)) == (
+        f"[M2001] cannot read a plan of version {version!r}\n  detail: This midstream reads version 1.\n"
+        "  hint: Write the plan with the same version of midstream that reads it."
+    )
+
+
+STREAM = {"name": "a", "schema": [["ts", "int64"], ["x", "string"]], "event_time": "ts", "lateness": 0}
+BAD_STREAMS: dict[str, tuple[Any, str]] = {
+    "nothing": (None, "the stream from JSON: it is None, not an object"),
+    "no name": ({"schema": []}, 'the stream from JSON: it has no "name"'),
+    "no time": (
+        STREAM | {"event_time": "tx"},
+        'the stream from JSON: event time column "tx" does not exist in stream "a"\n'
+        '  detail: The stream has the columns "ts", "x".',
+    ),
+    "late by a bool": (
+        STREAM | {"lateness": True}, "the stream.lateness from JSON: it is True, not int or str or timedelta"
+    ),
+    "late by too many digits": (
+        STREAM | {"lateness": "9" * 5000 + " seconds"},
+        "the stream from JSON: its values do not fit\n  detail: Exceeds the limit (4300 digits) for integer string "
+        "conversion: value has 5000 digits; use sys.set_int_max_str_digits() to increase the limit.",
+    ),
+    "a column without a type": (
+        STREAM | {"schema": [["ts"]]}, "the stream.schema[0] from JSON: it is ['ts'], not a name and a type"
+    ),
+    "a column called by half a character": (
+        STREAM | {"schema": [["\ud800", "int64"]]},
+        "the stream.schema[0] from JSON: it is ['\\ud800', 'int64'], not a name and a type",
+    ),
+    "a schema of half an alphabet": (
+        STREAM | {"schema": "arrow:é"},
+        "the stream.schema from JSON: 'arrow:é' is not an Arrow schema\n"
+        "  detail: ValueError: string argument should contain only ASCII characters.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_STREAMS)
+def test_what_is_wrong_with_a_stream_is_said(case: str) -> None:
+    data, message = BAD_STREAMS[case]
+    with pytest.raises(BadPlan) as raised:
+        stream_from_json(data)
+    assert str(raised.value) == f"[M2001] cannot read {message}{UNCHANGED}"
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_a_type_is_a_schema_of_one_column(columns: int) -> None:
+    text = plan_json._arrow_text(pa.schema([(f"c{place}", pa.int64()) for place in range(columns)]))
+    assert f"it is a schema of {columns} columns, not of one" in refused(with_node(1, data_type=text))
+
+
+def test_a_pickled_type_is_not_read() -> None:
+    metadata = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": b"cos\nsystem\n."}
+    column = pa.schema([pa.field("c", pa.int64(), metadata=metadata)])
+    with pytest.raises(BadPlan, match="cannot write the type int64 as JSON"):
+        plan_json._arrow_text(column)
+    text = "arrow:" + plan_json._base64(column.serialize().to_pybytes())
+    assert "detail: ValueError: a pickled type is not read." in refused(with_node(1, data_type=text))
+
+
+def test_names_that_are_not_text_are_refused() -> None:
+    raw = pa.schema([("name", pa.int64())]).serialize().to_pybytes().replace(b"name", b"\xff\xfe\xfd\xfc")
+    for data in (STREAM | {"schema": "arrow:" + plan_json._base64(raw)}, STREAM | {"schema": ["arrow:"]}):
+        with pytest.raises(BadPlan, match="is not an Arrow schema"):
+            stream_from_json(data)
+
+
+LEAF = json.loads(VERSION_1)["nodes"][0]
+TRUE = {"kind": "literal", "value": True, "data_type": "bool"}
+
+
+def test_a_plan_of_a_hundred_thousand_levels_is_refused() -> None:
+    selects = [{"kind": "select", "input": max(1, place), "predicate": 0} for place in range(1, 100_000)]
+    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[TRUE, LEAF, *selects]))
+    distincts = [{"kind": "distinct", "input": place} for place in range(100_000)]
+    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[LEAF, *distincts]))
+    negations = [{"kind": "call", "function": "not", "operands": [n], "data_type": "bool"} for n in range(100_000)]
+    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[TRUE, *negations]))
+
+
+def test_a_plan_too_deep_for_the_stack_is_refused() -> None:
+    distincts = [{"kind": "distinct", "input": place} for place in range(MOST_LEVELS - 1)]
+    message = refused(damaged(nodes=[LEAF, *distincts]))
+    assert message == f"[M2001] cannot read the plan from JSON: it is nested too deeply{UNCHANGED}"
+
+
+def test_a_short_text_does_not_make_a_plan_without_end() -> None:
+    doubled = [{"kind": "call", "function": "and", "operands": [n, n], "data_type": "bool"} for n in range(100)]
+    assert "nodes[2].operands[1] from JSON: it is 1, which another node" in refused(damaged(nodes=[TRUE, *doubled]))
+    doubled = [{"kind": "union", "left": n, "right": n} for n in range(100)]
+    assert "nodes[1].right from JSON: it is 0, which another node" in refused(damaged(nodes=[LEAF, *doubled]))
+
+
+def nested(levels: int, inner: Any, key: str | None) -> Any:
+    for _ in range(levels):
+        inner = [inner] if key is None else {key: inner}
+    return inner
+
+
+DEEP = [nested(100_000, [], None), nested(100_000, {}, "utf8")]
+REPLACEMENTS = [
+    None, True, -1, 0, 1, 10**30, 10**5000, 1.5, math.nan, "", "x", "\ud800", "int64", "bool", "string", "null",
+    "decimal128(38, 37)", "timestamp[us, tz=X]", "arrow:AAAA", "in", "case", [], {}, [0], {1: 2}, {"float": "nan"},
+    {"decimal": "1E-99999999"}, {"decimal": "sNaN"}, {"decimal": "x"}, {"microseconds": "9" * 30},
+    {"date": "2020-13-01"}, {"utf8": "7aCA"}, {"bytes": "é"}, "1" * 5000 + " seconds", b"bytes", *DEEP,
+]  # fmt: skip
+
+
+def paths(data: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place below the top of a JSON value."""
+    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, part in parts:
+        yield (*above, key)
+        yield from paths(part, (*above, key))
+
+
+def at(data: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+def read_or_refused(data: Any) -> Plan | None:
+    """The plan, which must be of use, or None; anything but a BadPlan is a failure."""
+    try:
+        plan = plan_from_json(data)
+    except BadPlan as error:
+        assert error.message.startswith("cannot read ")
+        return None
+    assert isinstance(plan, Plan)
+    assert plan.explain() and isinstance(plan.schema, tuple) and isinstance(hash(plan), int) and plan.longest
+    assert read_again(plan).identity == plan.identity
+    return plan
+
+
+def test_every_place_can_be_damaged() -> None:
+    whole = json.loads(VERSION_1)
+    refusals = 0
+    for path in paths(whole):
+        data = copy.deepcopy(whole)
+        holder, key = at(data, path[:-1]), path[-1]
+        for replacement in REPLACEMENTS:
+            holder[key] = replacement
+            refusals += read_or_refused(data) is None
+        del holder[key]
+        refusals += read_or_refused(data) is None
+    assert refusals > 0.9 * len(REPLACEMENTS) * len(list(paths(whole)))
+
+
+DOCUMENTS = [
+    json.loads(VERSION_1),
+    *(through_json(plan_to_json(CASES[rule][case]())) for rule, case in NAMED),
+    through_json(
+        plan_to_json(Project(window("a"), tuple(Item("", f"c{n}", Literal(*pair)) for n, pair in enumerate(LITERALS))))
+    ),
+    through_json(
+        plan_to_json(
+            Window(
+                Stream("a", pa.schema([("ts", pa.int64()), *((f"c{n}", kind) for n, kind in enumerate(TYPES))]), "ts"),
+                "a",
+                WindowSpec(None),
+            )
+        )
+    ),
+    through_json(plan_to_json(group(window("a"), "a.k a.s", n=("count", None), low=("min", "a.s")))),
+]
+MATERIAL = [at(data, path) for data in DOCUMENTS for path in paths(data)]
+
+
+@MANY
+@given(st.data())
+def test_damaged_plans_are_refused_or_plans(source: st.DataObject) -> None:
+    data = copy.deepcopy(source.draw(st.sampled_from(DOCUMENTS)))
+    for _ in range(source.draw(st.integers(1, 3))):
+        places = list(paths(data))
+        if not places:
+            break
+        path = source.draw(st.sampled_from(places))
+        holder, key = at(data, path[:-1]), path[-1]
+        way = source.draw(st.sampled_from(["drop", "replace", "exchange", "add", "shift", "garble"]))
+        if way == "drop":
+            del holder[key]
+        elif way == "exchange":
+            holder[key] = copy.deepcopy(source.draw(st.sampled_from(MATERIAL)))
+        elif way == "add" and isinstance(holder, dict):
+            holder[source.draw(st.sampled_from(["kind", "name", "value", "extra"]))] = holder[key]
+        elif way == "add":
+            holder.insert(key, copy.deepcopy(source.draw(st.sampled_from(holder))))
+        elif way == "shift" and isinstance(holder[key], int):
+            holder[key] += source.draw(st.sampled_from([-2, -1, 1, 2]))
+        elif way == "garble" and isinstance(holder[key], str) and holder[key]:
+            place = source.draw(st.integers(0, len(holder[key]) - 1))
+            holder[key] = holder[key][:place] + source.draw(st.sampled_from("aZ0=é\x00")) + holder[key][place + 1 :]
+        else:
+            holder[key] = source.draw(st.sampled_from(REPLACEMENTS[: -len(DEEP)]))
+    read_or_refused(data)
+
+
+@MANY
+@given(st.sampled_from([t for t in TYPES if t.num_fields or isinstance(t, pa.BaseExtensionType)]), st.data())
+def test_damaged_arrow_schemas_are_refused_or_schemas(data_type: pa.DataType, source: st.DataObject) -> None:
+    raw = bytearray(pa.schema([pa.field("ts", data_type, metadata={"a": "b"})]).serialize().to_pybytes())
+    for _ in range(source.draw(st.integers(1, 3))):
+        raw[source.draw(st.integers(0, len(raw) - 1))] = source.draw(st.integers(0, 255))
+    text = "arrow:" + plan_json._base64(bytes(raw))
+    try:
+        assert isinstance(stream_from_json(STREAM | {"schema": [["ts", "int64"], ["c", text]]}), Stream)
+        assert isinstance(stream_from_json(STREAM | {"schema": [["x", "int64"], text]}), Stream)
+    except BadPlan:
+        pass
+
+
+def test_anything_else_is_refused() -> None:
+    for data in (*REPLACEMENTS, object(), {"version": DEEP[0]}, {"version": 10**5000}):
+        for read in (plan_from_json, stream_from_json):
+            with pytest.raises(BadPlan):
+                read(data)

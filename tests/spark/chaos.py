@@ -1,0 +1,367 @@
+"""A query that migrates again and again while its processes are killed; then its result is compared with DuckDB's.
+
+``make chaos`` runs it on a standalone cluster (a master and two workers of one core on this machine) and on one machine
+with several cells. A *conductor* writes input, kills at random moments and starts the driver again when it is dead; the
+*driver* runs the query into a parquet sink and asks for another plan all the time. Killed with ``kill -9``: Python
+workers, hosts of cells, executors, the driver with its JVM. At the end no row may be missing and none repeated.
+
+    python tests/spark/chaos.py --kills 20 --where cluster
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from midstream import ContinuousQuery, Stream
+
+STREAMS = "abcd"
+WIDTH = 400
+ROWS = 300
+"""Per stream and file; a file is a micro-batch's worth."""
+TEXT = (
+    "SELECT a.id AS a, b.id AS b, c.id AS c, d.id AS d "
+    f"FROM a [RANGE {WIDTH}], b [RANGE {WIDTH}], c [RANGE {WIDTH}], d [RANGE {WIDTH}] "
+    "WHERE a.k = b.k AND b.k = c.k AND c.k = d.k"
+)
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "id": pa.int64()})
+ORDERS = ["((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d c) b) a", "(a d) (b c)"]
+WAYS = [
+    ("jisc", {}),
+    ("moving-state", {}),
+    ("parallel-track", {}),
+    ("gen-mig", {}),
+    ("gen-mig", {"variant": "reference-point"}),
+    ("gen-mig", {"variant": "positive-negative", "shortened": True}),
+]
+
+
+def query() -> ContinuousQuery:
+    return ContinuousQuery(TEXT, [Stream(name, SCHEMA, event_time="ts") for name in STREAMS])
+
+
+# The driver
+
+
+def drive(directory: Path, master: str, cells: int, seed: int) -> None:
+    """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
+    from midstream.spark import session
+
+    spark = session(
+        master,
+        cells,
+        {
+            "spark.task.maxFailures": "20",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "1g",
+            "spark.deploy.maxExecutorRetries": "-1",
+            "spark.excludeOnFailure.enabled": "false",
+        },
+    )
+    frames = {
+        name: spark.readStream.schema("ts long, k long, id long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(directory / "in" / name))
+        for name in STREAMS
+    }
+    live = query().run_on_spark(frames, plan=ORDERS[0], control_dir=directory / "control", cells=cells)
+    running = (
+        live.results.writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start(str(directory / "out"))
+    )
+    chance = random.Random(seed)
+    while not (directory / "complete").exists():
+        if not running.isActive:
+            running.awaitTermination()
+        strategy, options = chance.choice(WAYS)
+        live.migrate(chance.choice(ORDERS), strategy, **options)
+        time.sleep(chance.uniform(0.1, 1.5))
+    running.processAllAvailable()
+    live.finish()
+    running.processAllAvailable()
+    running.stop()
+    table = pa.Table.from_pandas(spark.read.parquet(str(directory / "out")).toPandas(), preserve_index=False)
+    pq.write_table(table, directory / "result.parquet")
+    (directory / "history.json").write_text(json.dumps([entry["state"] for entry in live.history()]))
+    spark.stop()
+
+
+# The conductor
+
+
+class Conductor:
+    """Writes input, kills, starts the driver again, compares."""
+
+    def __init__(self, directory: Path, where: str, kills: int, seed: int, victims: list[str] | None = None) -> None:
+        self.directory = directory
+        self.where = where
+        self.kills = kills
+        self.victims = victims or (
+            ["worker", "executor", "driver"] if where == "cluster" else ["worker", "host", "driver"]
+        )
+        self.chance = random.Random(seed)
+        self.random = np.random.default_rng(seed)
+        self.seed = seed
+        self.files = 0
+        self.killed: dict[str, int] = dict.fromkeys(self.victims, 0)
+        self.drivers = 0
+        self.driver: subprocess.Popen[bytes] | None = None
+        self.servers: list[subprocess.Popen[bytes]] = []
+        self.master = "local[2,20]"
+        for name in STREAMS:
+            (directory / "in" / name).mkdir(parents=True)
+
+    def run(self) -> dict[str, object]:
+        """Everything, from the first file to the comparison."""
+        try:
+            if self.where == "cluster":
+                self._start_cluster()
+            self._write_files(4)
+            while sum(self.killed.values()) < self.kills:
+                self._keep_going()
+                self._wait(self.chance.uniform(0.5, 4.0))
+                self._kill(self.victims[sum(self.killed.values()) % len(self.victims)])
+            self._keep_going()
+            self._write_files(2)
+            (self.directory / "complete").touch()
+            for _ in range(20):
+                self._keep_going()
+                assert self.driver is not None
+                if self.driver.wait(timeout=600) == 0:
+                    break
+            return self._compare()
+        finally:
+            self._end()
+
+    def _wait(self, seconds: float) -> None:
+        """Let the query work for a while; it is never without input."""
+        progress = self._batches()
+        until = time.monotonic() + 90
+        # A kill is of use only if something happens between two.
+        while self._batches() <= progress and time.monotonic() < until:
+            self._keep_going()
+            time.sleep(0.2)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.files - self._batches() < 6:
+                self._write_files(1)
+            time.sleep(0.3)
+
+    def _batches(self) -> int:
+        commits = self.directory / "checkpoint" / "commits"
+        return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) if commits.exists() else -1
+
+    def _write_files(self, count: int) -> None:
+        for _ in range(count):
+            for name in STREAMS:
+                times = np.sort(self.random.integers(0, ROWS, ROWS)) + self.files * ROWS
+                keys = self.random.integers(0, ROWS // 3, ROWS)
+                table = pa.table({"ts": times, "k": keys, "id": np.arange(ROWS) + self.files * ROWS}, SCHEMA)
+                hidden = self.directory / "in" / name / f"_{self.files:06d}"
+                pq.write_table(table, hidden)
+                os.utime(hidden, (10**9 + self.files, 10**9 + self.files))
+                hidden.rename(hidden.with_name(f"{self.files:06d}.parquet"))
+            self.files += 1
+
+    def _keep_going(self) -> None:
+        if self.driver is not None and self.driver.poll() in (None, 0):
+            return
+        if self.driver is not None:
+            self._kill_tree(self.driver.pid)
+        self.drivers += 1
+        with open(self.directory / f"driver-{self.drivers}.log", "wb") as log:
+            self.driver = subprocess.Popen(
+                [
+                    sys.executable,
+                    __file__,
+                    "--drive",
+                    str(self.directory),
+                    "--master",
+                    self.master,
+                    "--cells",
+                    "2",
+                    "--seed",
+                    str(self.seed + self.drivers),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def _kill(self, what: str) -> None:
+        assert self.driver is not None
+        if what == "driver":
+            self._kill_tree(self.driver.pid)
+            self.driver.wait()
+        else:
+            found = list(self._processes(what))
+            if not found:
+                return
+            self.chance.choice(found).kill()
+        self.killed[what] += 1
+        print(
+            f"killed a {what}: {sum(self.killed.values())} of {self.kills}, {self._batches() + 1} batches", flush=True
+        )
+
+    def _processes(self, what: str) -> list[psutil.Process]:
+        """Our own processes of a kind that are at work."""
+        assert self.driver is not None
+        roots = [self.driver.pid, *(server.pid for server in self.servers)]
+        below = []
+        for root in roots:
+            try:
+                below += psutil.Process(root).children(recursive=True)
+            except psutil.NoSuchProcess:
+                continue
+        if what == "host":
+            # Hosts are sessions of their own; they name the directory of their query's Spark as parent.
+            daemons = {str(process.pid) for process in below}
+            return [p for p in _python_processes() if _is_host(p) and p.cmdline()[-1] in daemons]
+        marks = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}
+        found = []
+        for process in below:
+            try:
+                if any(marks[what] in part for part in process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        # The first daemon is the one that others are forked from.
+        if what == "worker":
+            found = [p for p in found if p.parent() is not None and p.parent() in found]
+        return found
+
+    def _kill_tree(self, pid: int) -> None:
+        try:
+            process = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return
+        for each in [process, *process.children(recursive=True)]:
+            try:
+                each.kill()
+            except psutil.NoSuchProcess:
+                continue
+
+    def _start_cluster(self) -> None:
+        port = _free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        launch = [str(home / "bin" / "spark-class")]
+        kinds = [["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]]
+        for number in range(2):
+            work = self.directory / f"work-{number}"
+            kinds.append(
+                [
+                    "org.apache.spark.deploy.worker.Worker",
+                    "--host",
+                    "127.0.0.1",
+                    "--cores",
+                    "1",
+                    "--memory",
+                    "2g",
+                    "--work-dir",
+                    str(work),
+                    self.master,
+                ]
+            )
+        for kind in kinds:
+            options = ["--webui-port", str(_free_port())]
+            with open(self.directory / f"server-{len(self.servers)}.log", "wb") as log:
+                self.servers.append(
+                    subprocess.Popen([*launch, kind[0], *options, *kind[1:]], stdout=log, stderr=log, env=environment)
+                )
+            time.sleep(3)
+
+    def _end(self) -> None:
+        for process in [self.driver, *self.servers]:
+            if process is not None:
+                self._kill_tree(process.pid)
+                process.wait()
+
+    def _compare(self) -> dict[str, object]:
+        assert self.driver is not None and self.driver.returncode == 0, "the driver did not come to an end"
+        database = duckdb.connect()
+        for name in STREAMS:
+            database.execute(f"CREATE TABLE {name} AS SELECT * FROM '{self.directory}/in/{name}/*.parquet'")
+        pairs = [(x, y) for place, x in enumerate(STREAMS) for y in STREAMS[place + 1 :]]
+        within = " AND ".join(f"abs({x}.ts - {y}.ts) <= {WIDTH}" for x, y in pairs)
+        database.execute(
+            "CREATE TABLE expected AS SELECT a.id AS a, b.id AS b, c.id AS c, d.id AS d FROM a, b, c, d "
+            f"WHERE a.k = b.k AND b.k = c.k AND c.k = d.k AND {within}"
+        )
+        database.execute(f"CREATE TABLE found AS SELECT a, b, c, d FROM '{self.directory}/result.parquet'")
+
+        def count(text: str) -> int:
+            return int(database.execute(f"SELECT count(*) FROM ({text})").fetchall()[0][0])
+
+        states = json.loads((self.directory / "history.json").read_text())
+        return {
+            "results": count("FROM found"),
+            "missing": count("FROM expected EXCEPT ALL FROM found"),
+            "repeated": count("FROM found EXCEPT ALL FROM expected"),
+            "killed": self.killed,
+            "drivers": self.drivers,
+            "batches": self._batches() + 1,
+            "migrations": {state: states.count(state) for state in sorted(set(states))},
+        }
+
+
+def _python_processes() -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if process.name().startswith("python")]
+
+
+def _is_host(process: psutil.Process) -> bool:
+    try:
+        return any("midstream.spark.cell_host" in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=21)
+    parser.add_argument("--where", choices=["cluster", "local"], default="cluster")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--master", help=argparse.SUPPRESS)
+    parser.add_argument("--cells", type=int, default=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.drive is not None:
+        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="midstream-chaos-"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    report = Conductor(directory, chosen.where, chosen.kills, chosen.seed).run()
+    print(json.dumps(report, indent=2))
+    if report["missing"] or report["repeated"]:
+        sys.exit(f"the result is wrong; everything is kept in {directory}")
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,457 @@
+"""Spark, simulated: everything that a query on Spark does between its sources and its sink, in this process.
+
+The code under test is the real one: packers, the operator, its cells. Around it stands what Spark does: rows are cut
+into map tasks, packs are shuffled, each cell's task runs in some worker on the state that was last committed, and a
+micro-batch counts when all of its tasks have committed. What goes wrong on a cluster is written into the test:
+
+    cluster = SimulatedCluster(text, streams, cells=2)
+    cluster.run({"a": table}, [cluster.migrate(plan, "jisc")], faults=[Fault("task fails", cell=1, after=0)])
+    cluster.run({}, [cluster.finish()])
+    cluster.results
+
+A worker is what ``operator._LIVING`` is in its process. The driver's code that needs a session (``LiveQuery``)
+is written here again, as short as it gets.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json, stream_to_json
+from midstream.engine.evaluate import truth
+from midstream.engine.output import output_schema
+from midstream.engine.windows import Windows, fields_read
+from midstream.migration.takeover import Way
+from midstream.planning.partitioning import Partitioning, partition
+from midstream.spark import operator, packing
+from midstream.spark.catalyst import is_translatable
+from midstream.spark.cell_keys import cell_keys
+from midstream.spark.durable_cell import CellSetup, DurableCell
+from midstream.spark.frames import from_bytes
+from midstream.spark.living_cells import LivingCells
+from midstream.spark.operator import CellOperator
+from midstream.spark.packing import KEEP, Pack, Packer
+from midstream.spark.progress import Progress
+from midstream.spark.types import type_for_spark
+
+__all__ = ["FAULTS", "DictShelf", "Fault", "LoneCell", "SimulatedCluster", "cell_setup"]
+
+Shelves = list[dict[str, bytes]]
+"""What is committed, by cell."""
+
+FAULTS = (
+    "worker lost",
+    "all workers lost",
+    "query restarted",
+    "task fails",
+    "task fails after save",
+    "speculation",
+    "batch replayed",
+    "batch replayed after restart",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong in a micro-batch.
+
+    - "worker lost", "all workers lost": before the batch. "query restarted": so, and the driver begins anew.
+    - "task fails": the cell's task ends after it gave so many frames of results; it is tried again.
+    - "task fails after save": all is done but for the commit. What the worker remembers is ahead of the state.
+    - "speculation": the cell's task runs twice on the same state, and either may commit.
+    - "batch replayed": all tasks have committed, but the batch has not; "after restart": because the driver died.
+    """
+
+    kind: str
+    cell: int = 0
+    after: int = 0
+
+
+class DictShelf(dict[str, bytes]):
+    """A shelf for a cell alone, which remembers what was written."""
+
+    def __init__(self, *content: Any) -> None:
+        super().__init__(*content)
+        self.written = 0
+        self.puts = 0
+
+    def put(self, key: str, value: bytes) -> None:
+        self[key] = value
+        self.written += len(key) + len(value)
+        self.puts += 1
+
+    def remove(self, key: str) -> None:
+        del self[key]
+
+
+class _State:
+    """A map state during one attempt: as it was committed, with the attempt's own changes."""
+
+    def __init__(self, committed: Mapping[str, bytes]) -> None:
+        self.content = dict(committed)
+
+    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:
+        return None if key[0] not in self.content else (self.content[key[0]],)
+
+    def updateValue(self, key: tuple[str], value: tuple[bytes]) -> None:
+        self.content[key[0]] = value[0]
+
+    def removeKey(self, key: tuple[str]) -> None:
+        del self.content[key[0]]
+
+    def iterator(self) -> Iterator[tuple[tuple[str], tuple[bytes]]]:
+        # In no order that means anything.
+        for key in sorted(self.content, key=lambda key: key[::-1]):
+            yield (key,), (self.content[key],)
+
+
+class _Handle:
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
+    def getMapState(self, name: str, key: str, value: str) -> _State:
+        return self._state
+
+
+@dataclass
+class _Attempt:
+    """What a task did: results, the cell's figures, and the state that it would commit."""
+
+    results: list[pa.Table]
+    figures: dict[str, Any]
+    state: dict[str, bytes]
+
+
+class SimulatedCluster:
+    """A query on a cluster with two workers. All that Spark decides is decided by ``seed``."""
+
+    def __init__(
+        self,
+        text: str,
+        streams: Sequence[Stream],
+        plan: Plan | str | None = None,
+        cells: int = 1,
+        seed: int = 0,
+        rates: Mapping[str, float] | None = None,
+        keep_column: bool = True,
+    ) -> None:
+        self._text, self._streams, self._cells, self._rates = text, streams, cells, rates
+        self._keep_column = keep_column
+        self.random = random.Random(seed)
+        self.workers = [LivingCells(), LivingCells()]
+        self.last_command = 0
+        self._start_driver(plan)
+        self.committed: Shelves = [{} for _ in range(self.partitioning.cells)]
+        self.figures: list[dict[str, Any]] = []
+        self.batches: list[list[pa.Table]] = []
+        """Results of the committed micro-batches, by cell."""
+        self._homes = [self.random.choice(self.workers) for _ in self.committed]
+
+    def _start_driver(self, plan: Plan | str | None) -> None:
+        """What ``LiveQuery`` does."""
+        self.query = ContinuousQuery(self._text, self._streams)
+        self.first_plan, default = self.query.chosen(plan), self.query.plan()
+        self.partitioning = partition(default, self._cells, self._rates)
+        self.keys = cell_keys(self.partitioning.cells)
+        self.schema = output_schema(default)
+        self.setup = cell_setup(self.query, self.first_plan, self.partitioning)
+        windows = Windows([self.first_plan, default])
+        read = fields_read([self.first_plan, default])
+        self._sources = {}
+        streams = {w.stream.name: w.stream for w in default.windows()}
+        for place, name in enumerate(sorted(streams)):
+            stream = streams[name]
+            self._sources[name] = _Source(place, stream, default, windows, read, self.partitioning, self.keys)
+        run = f"run {uuid.UUID(int=self.random.getrandbits(128))}"
+        types = [type_for_spark(field.type) for field in self.schema]
+        operator_of_cells = CellOperator(self.setup, run, self.keys, self.last_command, types, is_hosted=False)
+        self._operator = cloudpickle.dumps(operator_of_cells)
+        self.progress = Progress(default, self.partitioning)
+
+    # Commands
+
+    def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> dict[str, Any]:
+        return self._command(kind="migrate", plan=plan_to_json(plan), strategy=strategy, options=options)
+
+    def idle(self, stream: str) -> dict[str, Any]:
+        return self._command(kind="idle", stream=stream)
+
+    def finish(self) -> dict[str, Any]:
+        return self._command(kind="finish")
+
+    def _command(self, **content: Any) -> dict[str, Any]:
+        self.last_command += 1
+        return {**content, "id": self.last_command, "written": 0.0}
+
+    # Micro-batches
+
+    def run(
+        self,
+        rows: Mapping[str, pa.Table],
+        commands: Sequence[Mapping[str, Any]] = (),
+        faults: Iterable[Fault] = (),
+        restart_with: Plan | str | None = None,
+    ) -> pa.Table:
+        """One micro-batch, whatever happens on the way; its results.
+
+        ``restart_with`` is the plan that the query is started with again, if it is.
+        """
+        faults = list(faults)
+        if any(fault.kind == "query restarted" for fault in faults):
+            self._restart(restart_with)
+        if any(fault.kind == "all workers lost" for fault in faults):
+            self._lose(self.workers)
+        if any(fault.kind == "worker lost" for fault in faults):
+            self._lose([self.random.choice(self.workers)])
+        if any(fault.kind.startswith("batch replayed") for fault in faults):
+            self._attempt_all(rows, commands, faults)
+            if any(fault.kind == "batch replayed after restart" for fault in faults):
+                self._restart(restart_with)
+        attempts = self._attempt_all(rows, commands, faults)
+        self.committed = [attempt.state for attempt in attempts]
+        self.figures = [attempt.figures for attempt in attempts]
+        self.progress.take(self.figures, {})
+        self.batches.append([pa.concat_tables([self._nothing, *attempt.results]) for attempt in attempts])
+        return pa.concat_tables(self.batches[-1])
+
+    @property
+    def results(self) -> pa.Table:
+        """All that was committed."""
+        return pa.concat_tables([self._nothing, *(table for batch in self.batches for table in batch)])
+
+    def segments(self, cell: int = 0) -> list[str]:
+        """The keys of the segments that lie on the shelf of a cell."""
+        return sorted(key for key in self.committed[cell] if key.startswith("segment"))
+
+    def _restart(self, plan: Plan | str | None) -> None:
+        self._lose(self.workers)
+        self._start_driver(plan if plan is not None else self.first_plan)
+
+    def _lose(self, workers: Iterable[LivingCells]) -> None:
+        for worker in workers:
+            worker._cells.clear()
+
+    def _attempt_all(
+        self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]], faults: Sequence[Fault]
+    ) -> list[_Attempt]:
+        attempts = []
+        shuffled = self._shuffled(rows, commands)
+        for cell in range(len(self.committed)):
+            own = [fault for fault in faults if fault.cell % len(self.committed) == cell]
+            for fault in own:
+                if fault.kind == "task fails":
+                    self._attempt(cell, shuffled[cell], fault.after)
+                elif fault.kind == "task fails after save":
+                    self._attempt(cell, shuffled[cell])
+                if fault.kind.startswith("task fails") and self.random.random() < 0.5:
+                    # Map tasks were lost, too, and the source is cut in another way.
+                    shuffled = self._shuffled(rows, commands)
+            attempt = self._attempt(cell, shuffled[cell])
+            if any(fault.kind == "speculation" for fault in own):
+                other = self.workers[1 - self.workers.index(self._homes[cell])]
+                attempts.append(self.random.choice([attempt, self._attempt(cell, shuffled[cell], worker=other)]))
+            else:
+                attempts.append(attempt)
+        return [attempt for attempt in attempts if attempt is not None]
+
+    def _attempt(
+        self,
+        cell: int,
+        received: list[tuple[str, int, bytes]],
+        after: int | None = None,
+        worker: LivingCells | None = None,
+    ) -> _Attempt | None:
+        """One attempt at a task; abandoned after some frames of results, if the number is given."""
+        if self.random.random() < 0.3:
+            self._homes[cell] = self.random.choice(self.workers)
+        state = _State(self.committed[cell])
+        results, figures = [], {}
+        with _in_process(self._homes[cell] if worker is None else worker):
+            task = pickle.loads(self._operator)
+            task.init(_Handle(state))
+            frames = task.handleInputRows((self.keys[cell],), self._frames(received), None)
+            for number, frame in enumerate(frames):
+                if number == after:
+                    frames.close()
+                    return None
+                told = frame.iloc[0, -1] if len(frame) else None
+                if isinstance(told, str):
+                    figures = json.loads(told)
+                else:
+                    results.append(self._table(frame))
+            task.close()
+        return _Attempt(results, figures, state.content) if after is None else None
+
+    # Rows on their way
+
+    def _shuffled(
+        self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]]
+    ) -> list[list[tuple[str, int, bytes]]]:
+        """What each cell receives: packs of all map tasks, and commands."""
+        cells: list[list[tuple[str, int, bytes]]] = [[] for _ in self.keys]
+        places = {key: cell for cell, key in enumerate(self.keys)}
+        for name, table in rows.items():
+            for packed in self._sources[name].packed(table, self.random, self._keep_column):
+                for key, kind, place, blob in zip(*(column.to_pylist() for column in packed.columns), strict=True):
+                    cells[places[key]].append((kind, place, blob))
+        for received in cells:
+            received += [("command", command["id"], json.dumps(command).encode()) for command in commands]
+        return cells
+
+    def _frames(self, received: list[tuple[str, int, bytes]]) -> Iterator[pd.DataFrame]:
+        """In any order and any number of frames."""
+        mixed = self.random.sample(received, len(received))
+        size = self.random.choice([1, 2, 1000])
+        for start in range(0, len(mixed), size):
+            yield pd.DataFrame(mixed[start : start + size], columns=["kind", "place", "blob"])
+
+    @property
+    def _nothing(self) -> pa.Table:
+        types = [type_for_spark(field.type) for field in self.schema]
+        return pa.table([pa.array([], t) for t in types], names=self.schema.names)
+
+    def _table(self, frame: pd.DataFrame) -> pa.Table:
+        columns = [pa.chunked_array(pa.array(frame[place].array)) for place in range(len(self.schema))]
+        return pa.table(columns, names=self.schema.names)
+
+
+class _Source:
+    """A stream's rows on their way to the cells: what ``LiveQuery`` asks of Spark SQL, and map tasks."""
+
+    def __init__(
+        self,
+        place: int,
+        stream: Stream,
+        default: Plan,
+        windows: Windows,
+        read: set[Any],
+        partitioning: Partitioning,
+        keys: list[int],
+    ) -> None:
+        own = list({w.identity: w for w in default.windows() if w.stream.name == stream.name}.values())
+        names = {field.name for window in own for field in window.schema if field in read}
+        keyed = [d.keys[w.identity] for d in partitioning.dimensions for w in own if w.identity in d.keys]
+        names |= {column.name for key in keyed for column in key.columns}
+        columns = [name for name in stream.schema.names if name in names]
+        self._packer = Packer(own, columns, partitioning, keys, place)
+        self._selected = list(dict.fromkeys([*columns, stream.event_time]))
+        self._conditions = [[c for c in windows.conditions(window) if is_translatable(c)] for window in own]
+
+    def packed(self, table: pa.Table, choose: random.Random, keep_column: bool) -> Iterator[pa.RecordBatch]:
+        """The packs of all map tasks; rows are dealt to tasks, and cut into batches there."""
+        if keep_column and all(self._conditions):
+            kept = np.logical_or.reduce(
+                [np.logical_and.reduce([_holds(c, table) for c in window]) for window in self._conditions]
+            )
+            selected = table.select(self._selected).append_column(KEEP, pa.array(kept, pa.bool_()))
+        else:
+            selected = table.select(self._selected)
+        tasks = choose.choice([1, 1, 2, 3])
+        dealt = np.array([choose.randrange(tasks) for _ in range(table.num_rows)], np.int64)
+        packer = pickle.loads(cloudpickle.dumps(self._packer))
+        for number in range(tasks):
+            part = selected.filter(pa.array(dealt == number))
+            batches = part.to_batches(choose.choice([1, 2, 100])) if part.num_rows else []
+            # A task with nothing gets no batch, or an empty one.
+            if not batches and choose.random() < 0.5:
+                batches = [pa.RecordBatch.from_arrays([c.combine_chunks() for c in part.columns],
+                names=part.schema.names)]
+            context = mock.Mock(partitionId=lambda number=number: number)
+            with (
+                mock.patch.object(TaskContext, "get", lambda context=context: context),
+                mock.patch.object(packing, "PACK_BYTES", choose.choice([1, 1 << 20])),
+            ):
+                yield from packer(batches)
+
+
+def _holds(condition: Any, table: pa.Table) -> Any:
+    columns = {name: table.column(name).combine_chunks() for name in table.schema.names}
+    return truth(condition, lambda column: _dense(columns[column.name], column.type), table.num_rows)
+
+
+def _dense(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    return array if array.type == data_type else array.cast(data_type)
+
+
+@contextmanager
+def _in_process(worker: LivingCells) -> Iterator[None]:
+    with mock.patch.object(operator, "_LIVING", worker):
+        yield
+
+
+def cell_setup(query: ContinuousQuery, first_plan: Plan, partitioning: Partitioning) -> CellSetup:
+    """What ``LiveQuery`` tells the cells."""
+    default = query.plan()
+    streams = {window.stream.name: window.stream for window in default.windows()}
+    content = {
+        "text": query.text,
+        "identity": default.derived_from,
+        "streams": [stream_to_json(stream) for stream in streams.values()],
+        "cells": partitioning.cells,
+        "partitioning": [
+            [dimension.share, sorted((w, key.text) for w, key in dimension.keys.items())]
+            for dimension in partitioning.dimensions
+        ],
+    }
+    return CellSetup(
+        json.loads(json.dumps(content)),
+        json.dumps(plan_to_json(first_plan)),
+        json.dumps(plan_to_json(default)),
+        {name: stream.lateness_ticks for name, stream in streams.items()},
+        default.derived_from or "",
+    )
+
+
+class LoneCell:
+    """One durable cell and its shelf, without a cluster around it."""
+
+    def __init__(self, text: str, streams: Sequence[Stream], plan: Plan | str | None = None) -> None:
+        self.query = ContinuousQuery(text, streams)
+        default = self.query.plan()
+        self.setup = cell_setup(self.query, self.query.chosen(plan), partition(default, 1))
+        self.shelf = DictShelf()
+        self.durable = DurableCell.from_shelf(self.setup, self.shelf)
+        self._packers = {}
+        for name, stream in {w.stream.name: w.stream for w in default.windows()}.items():
+            own = list({w.identity: w for w in default.windows() if w.stream.name == name}.values())
+            self._packers[name] = Packer(own, stream.schema.names, partition(default, 1), [0], 0)
+
+    def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
+        """One micro-batch; its results."""
+        packs = [
+            Pack.of_bytes(data)
+            for name, table in rows.items()
+            for batch in table.combine_chunks().to_batches()
+            for _, data in self._packers[name].packs(batch)
+        ]
+        results = list(self.durable.work(commands, packs))
+        self.durable.save(self.shelf)
+        return pa.Table.from_batches(results, self.durable.output_schema)
+
+    def rebuild(self, way: Way = Way.JISC) -> None:
+        """Go on with what is on the shelf."""
+        self.durable = DurableCell.from_shelf(self.setup, self.shelf, way)
+
+    @property
+    def segments(self) -> list[int]:
+        """The rows of each segment on the shelf."""
+        return [
+            sum(batch.num_rows for batch in from_bytes(self.shelf[key])[1])
+            for key in sorted(self.shelf)
+            if key.startswith("segment")
+        ]
