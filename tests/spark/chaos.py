@@ -171,7 +171,7 @@ class Conductor:
         for _ in range(count):
             for name in STREAMS:
                 times = np.sort(self.random.integers(0, ROWS, ROWS)) + self.files * ROWS
-                keys = self.random.integers(0, ROWS // 3, ROWS)
+                keys = self.random.integers(0, ROWS, ROWS)
                 table = pa.table({"ts": times, "k": keys, "id": np.arange(ROWS) + self.files * ROWS}, SCHEMA)
                 hidden = self.directory / "in" / name / f"_{self.files:06d}"
                 pq.write_table(table, hidden)

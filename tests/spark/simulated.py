@@ -9,8 +9,8 @@ micro-batch counts when all of its tasks have committed. What goes wrong on a cl
     cluster.run({}, [cluster.finish()])
     cluster.results
 
-A worker is what ``operator._LIVING`` is in its process. The driver's code that needs a session (``LiveQuery``)
-is written here again, as short as it gets.
+A worker is what ``operator._LIVING`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``), which
+are threads here. The driver's code that needs a session (``LiveQuery``) is written here again, as short as it gets.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from __future__ import annotations
 import json
 import pickle
 import random
-import uuid
+import socket
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -31,15 +33,17 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from midstream import ContinuousQuery, Stream
-from midstream.algebra.plan import Plan
+from midstream.algebra.expressions import Expression
+from midstream.algebra.plan import Field, Plan
 from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.engine.evaluate import truth
 from midstream.engine.output import output_schema
 from midstream.engine.windows import Windows, fields_read
 from midstream.migration.takeover import Way
 from midstream.planning.partitioning import Partitioning, partition
-from midstream.spark import operator, packing
+from midstream.spark import cell_host, operator, packing
 from midstream.spark.catalyst import is_translatable
+from midstream.spark.cell_host import HostedCell
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.frames import from_bytes
@@ -49,10 +53,10 @@ from midstream.spark.packing import KEEP, Pack, Packer
 from midstream.spark.progress import Progress
 from midstream.spark.types import type_for_spark
 
-__all__ = ["FAULTS", "DictShelf", "Fault", "LoneCell", "SimulatedCluster", "cell_setup"]
+__all__ = ["FAULTS", "DictShelf", "Fault", "LoneCell", "SimulatedCluster", "cell_setup", "packs_of"]
 
-Shelves = list[dict[str, bytes]]
-"""What is committed, by cell."""
+Received = list[tuple[str, int, bytes]]
+"""What comes to a cell: the kind, the place and the blob of packs and commands."""
 
 FAULTS = (
     "worker lost",
@@ -82,61 +86,6 @@ class Fault:
     after: int = 0
 
 
-class DictShelf(dict[str, bytes]):
-    """A shelf for a cell alone, which remembers what was written."""
-
-    def __init__(self, *content: Any) -> None:
-        super().__init__(*content)
-        self.written = 0
-        self.puts = 0
-
-    def put(self, key: str, value: bytes) -> None:
-        self[key] = value
-        self.written += len(key) + len(value)
-        self.puts += 1
-
-    def remove(self, key: str) -> None:
-        del self[key]
-
-
-class _State:
-    """A map state during one attempt: as it was committed, with the attempt's own changes."""
-
-    def __init__(self, committed: Mapping[str, bytes]) -> None:
-        self.content = dict(committed)
-
-    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:
-        return None if key[0] not in self.content else (self.content[key[0]],)
-
-    def updateValue(self, key: tuple[str], value: tuple[bytes]) -> None:
-        self.content[key[0]] = value[0]
-
-    def removeKey(self, key: tuple[str]) -> None:
-        del self.content[key[0]]
-
-    def iterator(self) -> Iterator[tuple[tuple[str], tuple[bytes]]]:
-        # In no order that means anything.
-        for key in sorted(self.content, key=lambda key: key[::-1]):
-            yield (key,), (self.content[key],)
-
-
-class _Handle:
-    def __init__(self, state: _State) -> None:
-        self._state = state
-
-    def getMapState(self, name: str, key: str, value: str) -> _State:
-        return self._state
-
-
-@dataclass
-class _Attempt:
-    """What a task did: results, the cell's figures, and the state that it would commit."""
-
-    results: list[pa.Table]
-    figures: dict[str, Any]
-    state: dict[str, bytes]
-
-
 class SimulatedCluster:
     """A query on a cluster with two workers. All that Spark decides is decided by ``seed``."""
 
@@ -147,17 +96,20 @@ class SimulatedCluster:
         plan: Plan | str | None = None,
         cells: int = 1,
         seed: int = 0,
-        rates: Mapping[str, float] | None = None,
         keep_column: bool = True,
+        hosted: bool = False,
     ) -> None:
-        self._text, self._streams, self._cells, self._rates = text, streams, cells, rates
+        self._text, self._streams, self._cells = text, streams, cells
         self._keep_column = keep_column
+        self._hosts = _Hosts() if hosted else None
         self.random = random.Random(seed)
         self.workers = [LivingCells(), LivingCells()]
         self.last_command = 0
         self._start_driver(plan)
-        self.committed: Shelves = [{} for _ in range(self.partitioning.cells)]
+        self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
+        """The state of each cell."""
         self.figures: list[dict[str, Any]] = []
+        """What each cell told last."""
         self.batches: list[list[pa.Table]] = []
         """Results of the committed micro-batches, by cell."""
         self._homes = [self.random.choice(self.workers) for _ in self.committed]
@@ -166,21 +118,20 @@ class SimulatedCluster:
         """What ``LiveQuery`` does."""
         self.query = ContinuousQuery(self._text, self._streams)
         self.first_plan, default = self.query.chosen(plan), self.query.plan()
-        self.partitioning = partition(default, self._cells, self._rates)
+        self.partitioning = partition(default, self._cells)
         self.keys = cell_keys(self.partitioning.cells)
         self.schema = output_schema(default)
         self.setup = cell_setup(self.query, self.first_plan, self.partitioning)
-        windows = Windows([self.first_plan, default])
-        read = fields_read([self.first_plan, default])
-        self._sources = {}
+        windows, read = Windows([self.first_plan, default]), fields_read([self.first_plan, default])
         streams = {w.stream.name: w.stream for w in default.windows()}
-        for place, name in enumerate(sorted(streams)):
-            stream = streams[name]
-            self._sources[name] = _Source(place, stream, default, windows, read, self.partitioning, self.keys)
-        run = f"run {uuid.UUID(int=self.random.getrandbits(128))}"
+        self._sources = {
+            name: _Source(place, streams[name], default, windows, read, self.partitioning, self.keys)
+            for place, name in enumerate(sorted(streams))
+        }
+        run = f"run {self.random.getrandbits(64)}"
         types = [type_for_spark(field.type) for field in self.schema]
-        operator_of_cells = CellOperator(self.setup, run, self.keys, self.last_command, types, is_hosted=False)
-        self._operator = cloudpickle.dumps(operator_of_cells)
+        made = CellOperator(self.setup, run, self.keys, self.last_command, types, self._hosts is not None)
+        self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
     # Commands
@@ -212,15 +163,16 @@ class SimulatedCluster:
         ``restart_with`` is the plan that the query is started with again, if it is.
         """
         faults = list(faults)
-        if any(fault.kind == "query restarted" for fault in faults):
+        kinds = {fault.kind for fault in faults}
+        if "query restarted" in kinds:
             self._restart(restart_with)
-        if any(fault.kind == "all workers lost" for fault in faults):
+        if "all workers lost" in kinds:
             self._lose(self.workers)
-        if any(fault.kind == "worker lost" for fault in faults):
+        if "worker lost" in kinds:
             self._lose([self.random.choice(self.workers)])
-        if any(fault.kind.startswith("batch replayed") for fault in faults):
+        if kinds & {"batch replayed", "batch replayed after restart"}:
             self._attempt_all(rows, commands, faults)
-            if any(fault.kind == "batch replayed after restart" for fault in faults):
+            if "batch replayed after restart" in kinds:
                 self._restart(restart_with)
         attempts = self._attempt_all(rows, commands, faults)
         self.committed = [attempt.state for attempt in attempts]
@@ -234,10 +186,6 @@ class SimulatedCluster:
         """All that was committed."""
         return pa.concat_tables([self._nothing, *(table for batch in self.batches for table in batch)])
 
-    def segments(self, cell: int = 0) -> list[str]:
-        """The keys of the segments that lie on the shelf of a cell."""
-        return sorted(key for key in self.committed[cell] if key.startswith("segment"))
-
     def _restart(self, plan: Plan | str | None) -> None:
         self._lose(self.workers)
         self._start_driver(plan if plan is not None else self.first_plan)
@@ -245,45 +193,42 @@ class SimulatedCluster:
     def _lose(self, workers: Iterable[LivingCells]) -> None:
         for worker in workers:
             worker._cells.clear()
+        if self._hosts is not None:
+            self._hosts.lose_all()
 
     def _attempt_all(
         self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]], faults: Sequence[Fault]
     ) -> list[_Attempt]:
+        """The attempts that commit, by cell."""
         attempts = []
-        shuffled = self._shuffled(rows, commands)
+        received = self._shuffled(rows, commands)
         for cell in range(len(self.committed)):
             own = [fault for fault in faults if fault.cell % len(self.committed) == cell]
             for fault in own:
-                if fault.kind == "task fails":
-                    self._attempt(cell, shuffled[cell], fault.after)
-                elif fault.kind == "task fails after save":
-                    self._attempt(cell, shuffled[cell])
-                if fault.kind.startswith("task fails") and self.random.random() < 0.5:
+                if not fault.kind.startswith("task fails"):
+                    continue
+                self._attempt(cell, received[cell], fault.after if fault.kind == "task fails" else None)
+                if self.random.random() < 0.5:
                     # Map tasks were lost, too, and the source is cut in another way.
-                    shuffled = self._shuffled(rows, commands)
-            attempt = self._attempt(cell, shuffled[cell])
+                    received = self._shuffled(rows, commands)
+            made = [self._attempt(cell, received[cell])]
             if any(fault.kind == "speculation" for fault in own):
-                other = self.workers[1 - self.workers.index(self._homes[cell])]
-                attempts.append(self.random.choice([attempt, self._attempt(cell, shuffled[cell], worker=other)]))
-            else:
-                attempts.append(attempt)
+                other = self.workers[self._homes[cell] is self.workers[0]]
+                made.append(self._attempt(cell, received[cell], worker=other))
+            attempts.append(self.random.choice(made))
         return [attempt for attempt in attempts if attempt is not None]
 
     def _attempt(
-        self,
-        cell: int,
-        received: list[tuple[str, int, bytes]],
-        after: int | None = None,
-        worker: LivingCells | None = None,
+        self, cell: int, received: Received, after: int | None = None, worker: LivingCells | None = None
     ) -> _Attempt | None:
         """One attempt at a task; abandoned after some frames of results, if the number is given."""
-        if self.random.random() < 0.3:
+        if worker is None and self.random.random() < 0.3:
             self._homes[cell] = self.random.choice(self.workers)
-        state = _State(self.committed[cell])
+        state = _State(self.committed[cell], self._hosts is None)
         results, figures = [], {}
-        with _in_process(self._homes[cell] if worker is None else worker):
+        with _in_process(worker or self._homes[cell], self._hosts):
             task = pickle.loads(self._operator)
-            task.init(_Handle(state))
+            task.init(SimpleNamespace(getMapState=lambda *schemas: state))
             frames = task.handleInputRows((self.keys[cell],), self._frames(received), None)
             for number, frame in enumerate(frames):
                 if number == after:
@@ -299,35 +244,101 @@ class SimulatedCluster:
 
     # Rows on their way
 
-    def _shuffled(
-        self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]]
-    ) -> list[list[tuple[str, int, bytes]]]:
+    def _shuffled(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]]) -> list[Received]:
         """What each cell receives: packs of all map tasks, and commands."""
-        cells: list[list[tuple[str, int, bytes]]] = [[] for _ in self.keys]
-        places = {key: cell for cell, key in enumerate(self.keys)}
+        cells: dict[int, Received] = {key: [] for key in self.keys}
         for name, table in rows.items():
             for packed in self._sources[name].packed(table, self.random, self._keep_column):
                 for key, kind, place, blob in zip(*(column.to_pylist() for column in packed.columns), strict=True):
-                    cells[places[key]].append((kind, place, blob))
-        for received in cells:
+                    cells[key].append((kind, place, blob))
+        for received in cells.values():
             received += [("command", command["id"], json.dumps(command).encode()) for command in commands]
-        return cells
+        return list(cells.values())
 
-    def _frames(self, received: list[tuple[str, int, bytes]]) -> Iterator[pd.DataFrame]:
+    def _frames(self, received: Received) -> Iterator[pd.DataFrame]:
         """In any order and any number of frames."""
         mixed = self.random.sample(received, len(received))
-        size = self.random.choice([1, 2, 1000])
+        size = self.random.choice([1, 2, 1000, 1000])
         for start in range(0, len(mixed), size):
             yield pd.DataFrame(mixed[start : start + size], columns=["kind", "place", "blob"])
 
     @property
     def _nothing(self) -> pa.Table:
         types = [type_for_spark(field.type) for field in self.schema]
-        return pa.table([pa.array([], t) for t in types], names=self.schema.names)
+        return pa.table([pa.array([], data_type) for data_type in types], names=self.schema.names)
 
     def _table(self, frame: pd.DataFrame) -> pa.Table:
-        columns = [pa.chunked_array(pa.array(frame[place].array)) for place in range(len(self.schema))]
+        columns = [pa.array(frame[place].array) for place in range(len(self.schema))]
         return pa.table(columns, names=self.schema.names)
+
+
+@dataclass
+class _Attempt:
+    """What a task did: results, the cell's figures, and the state that it would commit."""
+
+    results: list[pa.Table]
+    figures: dict[str, Any]
+    state: dict[str, bytes]
+
+
+class _State:
+    """A map state during one attempt: as it was committed, with the attempt's own changes."""
+
+    def __init__(self, committed: Mapping[str, bytes], is_strict: bool) -> None:
+        self.content = dict(committed)
+        self._is_strict = is_strict
+
+    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:
+        return None if key[0] not in self.content else (self.content[key[0]],)
+
+    def updateValue(self, key: tuple[str], value: tuple[bytes]) -> None:
+        self.content[key[0]] = value[0]
+
+    def removeKey(self, key: tuple[str]) -> None:
+        # A host may have put what it removes, in the same batch.
+        assert key[0] in self.content or not self._is_strict
+        self.content.pop(key[0], None)
+
+    def iterator(self) -> Iterator[tuple[tuple[str], tuple[bytes]]]:
+        # In no order that means anything.
+        for key in sorted(self.content, key=lambda key: key[::-1]):
+            yield (key,), (self.content[key],)
+
+
+@contextmanager
+def _in_process(worker: LivingCells, hosts: _Hosts | None) -> Iterator[None]:
+    with mock.patch.object(operator, "_LIVING", worker), mock.patch.object(operator, "HostedCell", hosts):
+        yield
+
+
+class _Hosts:
+    """Hosts of cells as threads, with the protocol that they have as processes."""
+
+    def __init__(self) -> None:
+        self._living: dict[tuple[str, int], LivingCells] = {}
+        self._at_work: list[threading.Thread] = []
+
+    def __call__(self, run: str, cell: int) -> HostedCell:
+        hosted = HostedCell(run, cell)
+        hosted._connected = lambda: self._connection(run, cell)  # type: ignore[method-assign]
+        return hosted
+
+    def _connection(self, run: str, cell: int) -> socket.socket:
+        # A host takes one worker after the other, and notices when one is gone.
+        while self._at_work:
+            self._at_work.pop().join()
+        ours, theirs = socket.socketpair()
+        living = self._living.setdefault((run, cell), LivingCells())
+        self._at_work.append(threading.Thread(target=self._serve, args=(theirs, living)))
+        self._at_work[-1].start()
+        return ours
+
+    def _serve(self, connection: socket.socket, living: LivingCells) -> None:
+        with connection, suppress(OSError, EOFError), cell_host._stream(connection) as stream:
+            cell_host._serve_batch(stream, living)
+
+    def lose_all(self) -> None:
+        self._living = {}
 
 
 class _Source:
@@ -339,7 +350,7 @@ class _Source:
         stream: Stream,
         default: Plan,
         windows: Windows,
-        read: set[Any],
+        read: set[Field],
         partitioning: Partitioning,
         keys: list[int],
     ) -> None:
@@ -348,50 +359,38 @@ class _Source:
         keyed = [d.keys[w.identity] for d in partitioning.dimensions for w in own if w.identity in d.keys]
         names |= {column.name for key in keyed for column in key.columns}
         columns = [name for name in stream.schema.names if name in names]
-        self._packer = Packer(own, columns, partitioning, keys, place)
+        self._packer = cloudpickle.dumps(Packer(own, columns, partitioning, keys, place))
         self._selected = list(dict.fromkeys([*columns, stream.event_time]))
         self._conditions = [[c for c in windows.conditions(window) if is_translatable(c)] for window in own]
 
     def packed(self, table: pa.Table, choose: random.Random, keep_column: bool) -> Iterator[pa.RecordBatch]:
         """The packs of all map tasks; rows are dealt to tasks, and cut into batches there."""
+        selected = table.select(self._selected)
         if keep_column and all(self._conditions):
-            kept = np.logical_or.reduce(
-                [np.logical_and.reduce([_holds(c, table) for c in window]) for window in self._conditions]
-            )
-            selected = table.select(self._selected).append_column(KEEP, pa.array(kept, pa.bool_()))
-        else:
-            selected = table.select(self._selected)
+            wanted = [np.logical_and.reduce([_holds(c, table) for c in window]) for window in self._conditions]
+            selected = selected.append_column(KEEP, pa.array(np.logical_or.reduce(wanted)))
         tasks = choose.choice([1, 1, 2, 3])
         dealt = np.array([choose.randrange(tasks) for _ in range(table.num_rows)], np.int64)
-        packer = pickle.loads(cloudpickle.dumps(self._packer))
         for number in range(tasks):
             part = selected.filter(pa.array(dealt == number))
             batches = part.to_batches(choose.choice([1, 2, 100])) if part.num_rows else []
             # A task with nothing gets no batch, or an empty one.
             if not batches and choose.random() < 0.5:
-                batches = [pa.RecordBatch.from_arrays([c.combine_chunks() for c in part.columns],
-                names=part.schema.names)]
-            context = mock.Mock(partitionId=lambda number=number: number)
+                batches = [pa.RecordBatch.from_pylist([], part.schema)]
+            context = SimpleNamespace(partitionId=lambda number=number: number)
             with (
                 mock.patch.object(TaskContext, "get", lambda context=context: context),
                 mock.patch.object(packing, "PACK_BYTES", choose.choice([1, 1 << 20])),
             ):
-                yield from packer(batches)
+                yield from pickle.loads(self._packer)(batches)
 
 
-def _holds(condition: Any, table: pa.Table) -> Any:
-    columns = {name: table.column(name).combine_chunks() for name in table.schema.names}
-    return truth(condition, lambda column: _dense(columns[column.name], column.type), table.num_rows)
+def _holds(condition: Expression, table: pa.Table) -> Any:
+    def column(column: Any) -> pa.Array:
+        array = table.column(column.name).combine_chunks()
+        return array if array.type == column.type else array.cast(column.type)
 
-
-def _dense(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    return array if array.type == data_type else array.cast(data_type)
-
-
-@contextmanager
-def _in_process(worker: LivingCells) -> Iterator[None]:
-    with mock.patch.object(operator, "_LIVING", worker):
-        yield
+    return truth(condition, column, table.num_rows)
 
 
 def cell_setup(query: ContinuousQuery, first_plan: Plan, partitioning: Partitioning) -> CellSetup:
@@ -417,28 +416,37 @@ def cell_setup(query: ContinuousQuery, first_plan: Plan, partitioning: Partition
     )
 
 
+# One cell alone
+
+
+class DictShelf(dict[str, bytes]):
+    """A shelf for a cell alone, which counts the bytes that were written, by kind of key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, int] = {}
+
+    def put(self, key: str, value: bytes) -> None:
+        self[key] = value
+        kind = key.split(" ")[0]
+        self.written[kind] = self.written.get(kind, 0) + len(value)
+
+    def remove(self, key: str) -> None:
+        del self[key]
+
+
 class LoneCell:
     """One durable cell and its shelf, without a cluster around it."""
 
     def __init__(self, text: str, streams: Sequence[Stream], plan: Plan | str | None = None) -> None:
         self.query = ContinuousQuery(text, streams)
-        default = self.query.plan()
-        self.setup = cell_setup(self.query, self.query.chosen(plan), partition(default, 1))
+        self.setup = cell_setup(self.query, self.query.chosen(plan), partition(self.query.plan(), 1))
         self.shelf = DictShelf()
         self.durable = DurableCell.from_shelf(self.setup, self.shelf)
-        self._packers = {}
-        for name, stream in {w.stream.name: w.stream for w in default.windows()}.items():
-            own = list({w.identity: w for w in default.windows() if w.stream.name == name}.values())
-            self._packers[name] = Packer(own, stream.schema.names, partition(default, 1), [0], 0)
 
     def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
         """One micro-batch; its results."""
-        packs = [
-            Pack.of_bytes(data)
-            for name, table in rows.items()
-            for batch in table.combine_chunks().to_batches()
-            for _, data in self._packers[name].packs(batch)
-        ]
+        packs = map(Pack.of_bytes, packs_of(self.query, rows))
         results = list(self.durable.work(commands, packs))
         self.durable.save(self.shelf)
         return pa.Table.from_batches(results, self.durable.output_schema)
@@ -448,10 +456,21 @@ class LoneCell:
         self.durable = DurableCell.from_shelf(self.setup, self.shelf, way)
 
     @property
-    def segments(self) -> list[int]:
-        """The rows of each segment on the shelf."""
-        return [
-            sum(batch.num_rows for batch in from_bytes(self.shelf[key])[1])
-            for key in sorted(self.shelf)
-            if key.startswith("segment")
-        ]
+    def segments(self) -> dict[str, tuple[dict[str, Any], list[pa.RecordBatch]]]:
+        """What is in each segment on the shelf."""
+        return {key: from_bytes(self.shelf[key]) for key in sorted(self.shelf) if key.startswith("segment")}
+
+    @property
+    def segment_rows(self) -> list[int]:
+        """How many rows are in each segment on the shelf."""
+        return [sum(batch.num_rows for batch in batches) for _, batches in self.segments.values()]
+
+
+def packs_of(query: ContinuousQuery, rows: Mapping[str, pa.Table]) -> Iterator[bytes]:
+    """The packs of one map task, for a query in one cell."""
+    windows = list(query.plan().windows())
+    for name, table in rows.items():
+        own = list({w.identity: w for w in windows if w.stream.name == name}.values())
+        packer = Packer(own, own[0].stream.schema.names, partition(query.plan(), 1), [0], 0)
+        for batch in table.combine_chunks().to_batches():
+            yield from (data for _, data in packer.packs(batch))

@@ -181,7 +181,7 @@ class RowStore:
             else:
                 self._write(column, array, places)
             if column in self._codes:
-                self._write_codes(column, array, places)
+                self._write_codes(column, array, self._ring, places)
         self.end += count
         return np.arange(self.end - count, self.end)
 
@@ -237,12 +237,12 @@ class RowStore:
             self._has_nulls[column] = True
             self._ring[places, column // 63] |= (~valid).astype(np.int64) << (column % 63)
 
-    def _write_codes(self, column: int, array: pa.Array, places: Ints) -> None:
+    def _write_codes(self, column: int, array: pa.Array, words: Ints, places: Ints) -> None:
         codes, valid = encode(array)
-        self._ring[places, self._codes[column]] = codes
+        words[places, self._codes[column]] = codes
         if valid is not None and column in self._segmented:
             self._has_nulls[column] = True
-            self._ring[places, column // 63] |= (~valid).astype(np.int64) << (column % 63)
+            words[places, column // 63] |= (~valid).astype(np.int64) << (column % 63)
 
     def gather(self, column: int, rows: Ints) -> pa.Array:
         """The column's values in the given rows."""
@@ -277,9 +277,12 @@ class RowStore:
             rows = np.arange(self.start, self.end)
             array, array_aside = self.gather(column, rows), self.gather(column, self._numbers_aside)
             self._codes[column] = self._ring.shape[1]
-            self._ring = np.concatenate([self._ring, np.zeros((len(self._ring), 1), np.int64)], axis=1)
-            self._words_aside = np.concatenate([self._words_aside, encode(array_aside)[0][:, None]], axis=1)
-            self._write_codes(column, array, rows & (len(self._ring) - 1))
+            self._ring, self._words_aside = (
+                np.concatenate([words, np.zeros((len(words), 1), np.int64)], axis=1)
+                for words in (self._ring, self._words_aside)
+            )
+            self._write_codes(column, array, self._ring, rows & (len(self._ring) - 1))
+            self._write_codes(column, array_aside, self._words_aside, np.arange(len(array_aside)))
 
     def gather_codes(self, column: int, rows: Ints) -> tuple[Ints, Flags | None]:
         """The key codes of a column in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""

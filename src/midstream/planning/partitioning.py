@@ -431,7 +431,8 @@ def _reason(root: _Node) -> str:
         return "no grouping key can tell the cell of a row"
     if isinstance(node.plan, Distinct):
         return "no column of the distinct rows can tell the cell of a row"
-    return f"the sides of a {type(node.plan).__name__.lower()} cannot be split alike"
+    kind = "join" if isinstance(node.plan, Join | Select) else type(node.plan).__name__.lower()
+    return f"the sides of a {kind} cannot be split alike"
 
 
 def _meeting(plan: Plan) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ __all__ = ["CellSetup", "DurableCell", "Shelf", "counted_in"]
 
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
+PIECE_ROWS = 1 << 16
+"""Results leave in pieces of so many: Spark takes one while the next is put together."""
 SPARSE = 4
 """A segment with less than one row in so many alive is written anew."""
 REMEMBERED_COMMANDS = 32
@@ -202,7 +204,9 @@ class DurableCell:
             at_least = max(at_least, self._obey(command))
         rows = self._in_time(self.rows_of(packs))
         for batch in self.cell.push(rows, self.time.advance(at_least)):
-            yield from to_record_batches(batch, self.output_schema)
+            for start in range(0, len(batch), PIECE_ROWS):
+                piece = batch.sliced(start, min(len(batch), start + PIECE_ROWS))
+                yield from to_record_batches(piece, self.output_schema)
 
     def _obey(self, command: Mapping[str, Any]) -> int:
         """Carry out a command; the watermark that it demands."""
@@ -313,7 +317,7 @@ class DurableCell:
         if rows == 0:
             return
         pushes = [last]
-        while self._segments and rows < SMALL_SEGMENT and self._segments[-1].rows <= 2 * rows:
+        while self._goes_with_elder(len(self._segments), rows):
             elder = self._segments.pop()
             shelf.remove(elder.key)
             first, pushes = elder.first, elder.pushes + pushes
@@ -323,18 +327,18 @@ class DurableCell:
         self._next_segment += 1
 
     def _rewrite_sparse(self, shelf: Shelf) -> None:
-        """Look at one segment per batch: if most of its rows are dead, write it anew, with a small one before it."""
+        """Look at one segment per batch: if most of its rows are dead, write it anew, with small ones before it."""
         if not self._segments:
             return
         self._looked_at = (self._looked_at + 1) % len(self._segments)
         place = self._looked_at
         segment = self._segments[place]
         rows = self.cell.windows.living(segment.first, segment.last)
-        if rows * SPARSE >= segment.rows:
+        if rows * SPARSE >= segment.rows and not self._goes_with_elder(place, rows):
             return
         kept = self.cell.windows.kept(segment.first, segment.last)
         first, pushes = segment.first, segment.pushes
-        while place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows:
+        while self._goes_with_elder(place, rows):
             place -= 1
             elder = self._segments.pop(place)
             shelf.remove(elder.key)
@@ -346,6 +350,10 @@ class DurableCell:
         else:
             shelf.remove(segment.key)
             del self._segments[place]
+
+    def _goes_with_elder(self, place: int, rows: int) -> bool:
+        """Whether so many rows are few enough to be written together with the segment before the place."""
+        return place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows
 
     def _write_segment(
         self,

@@ -106,7 +106,9 @@ class LiveQuery:
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
         self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
-        self.results = self._operated(reduce(DataFrame.union, [*packed, self._commands()]))
+        rows = reduce(DataFrame.union, [*packed, self._commands()])
+        # A task per core: a small micro-batch has a file per stream, and starting a task costs more than reading it.
+        self.results = self._operated(rows.coalesce(max(1, self._spark.sparkContext.defaultParallelism)))
         self._listener = _Listener(self._name, weakref.ref(self))
         self._spark.streams.addListener(self._listener)
 
