@@ -109,8 +109,7 @@ class LiveQuery:
         rows = reduce(DataFrame.union, [*packed, self._commands()])
         # A task per core: a small micro-batch has a file per stream, and starting a task costs more than reading it.
         self.results = self._operated(rows.coalesce(max(1, self._spark.sparkContext.defaultParallelism)))
-        self._listener = _Listener(self._name, weakref.ref(self))
-        self._spark.streams.addListener(self._listener)
+        _listener(self._spark).lives[self._name] = self
 
     @property
     def control_dir(self) -> str:
@@ -316,34 +315,43 @@ class LiveQuery:
 
 
 class _Listener(StreamingQueryListener):
-    """Takes the figures that cells sent with a micro-batch; holds no query alive."""
+    """Takes the figures that cells sent with a micro-batch, for all queries of a session; holds none of them alive."""
 
-    def __init__(self, name: str, live: weakref.ref[LiveQuery]) -> None:
-        self._name = name
-        self._live = live
+    def __init__(self) -> None:
+        self.lives: weakref.WeakValueDictionary[str, LiveQuery] = weakref.WeakValueDictionary()
 
     def onQueryStarted(self, event: Any) -> None:
         pass
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
-        row = progress.observedMetrics.get(self._name)
-        live = self._live()
-        if row is None or live is None:
-            return
         batch = {
             "id": progress.batchId,
             "input_rows": progress.numInputRows,
             "milliseconds": progress.batchDuration,
             "timestamp": progress.timestamp,
         }
-        live._told([json.loads(figures) for figures in row["cells"]], batch)
+        for name, row in progress.observedMetrics.items():
+            live = self.lives.get(name)
+            if live is not None:
+                live._told([json.loads(figures) for figures in row["cells"]], batch)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
 
     def onQueryTerminated(self, event: Any) -> None:
         pass
+
+
+_LISTENERS: weakref.WeakKeyDictionary[SparkSession, _Listener] = weakref.WeakKeyDictionary()
+
+
+def _listener(spark: SparkSession) -> _Listener:
+    """The session's listener: every one that it has is told of all queries, which takes its time."""
+    if spark not in _LISTENERS:
+        _LISTENERS[spark] = _Listener()
+        spark.streams.addListener(_LISTENERS[spark])
+    return _LISTENERS[spark]
 
 
 def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:

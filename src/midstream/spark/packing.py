@@ -129,7 +129,7 @@ def _sorted_by_cell(cells: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a task together, in pieces of bounded size; one without rows if there are none."""
+    """The batches of a task together, in pieces of bounded size; none if there are none."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -1,0 +1,166 @@
+"""Migrations of a query on Spark, by every strategy, overlapped, each with a restart in its middle."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from midstream import ContinuousQuery, Stream
+from midstream.errors import BadJoinOrder, BadMigration, BadPlan, CheckpointMismatch
+from midstream.testing import assert_same_bag, join_intervals
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.string()})
+STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "abc"]
+TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
+WAYS = [
+    ("jisc", {}),
+    ("moving-state", {}),
+    ("parallel-track", {}),
+    ("gen-mig", {}),
+    ("gen-mig", {"variant": "reference-point"}),
+    ("gen-mig", {"variant": "positive-negative", "shortened": True}),
+    ("jisc", {"as_published": True}),
+]
+ORDERS = ["a (b c)", "(a c) b", "(a b) c", "b (c a)", "(c b) a", "c (b a)", "a (c b)"]
+
+
+class Feed:
+    """Folders with a file per stream and micro-batch, thirty ticks each."""
+
+    def __init__(self, folder, names="abc"):
+        self.folder, self.names = folder, names
+        self.random = np.random.default_rng(3)
+        self.batches = []
+        for name in names:
+            (folder / name).mkdir(parents=True)
+
+    def drop(self, batches=1):
+        for _ in range(batches):
+            number = len(self.batches)
+            tables = {name: self._rows(name, number) for name in self.names}
+            for name, table in tables.items():
+                path = self.folder / name / f"_{number:05d}"
+                pq.write_table(table, path)
+                os.utime(path, (10**9 + number, 10**9 + number))
+                path.rename(path.with_name(f"{number:05d}.parquet"))
+            self.batches.append(tables)
+
+    def _rows(self, name, number):
+        times = self.random.integers(0, 30, 25) + 30 * number
+        keys = [int(k) if k else None for k in self.random.integers(0, 8, 25)]
+        return pa.table({"ts": times, "k": keys, "v": [f"{name}{number}-{i}" for i in range(25)]}, SCHEMA)
+
+    def frames(self, spark):
+        return {
+            name: spark.readStream.schema("ts long, k long, v string")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.folder / name))
+            for name in self.names
+        }
+
+    def whole(self):
+        return {name: pa.concat_tables([batch[name] for batch in self.batches]) for name in self.names}
+
+
+@pytest.mark.parametrize("cells, ways", [(1, WAYS), (2, WAYS[2:4])])
+def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, ways):
+    spark.conf.set("spark.sql.shuffle.partitions", cells)
+    feed = Feed(tmp_path / "in")
+
+    def start():
+        live = ContinuousQuery(TEXT, STREAMS).run_on_spark(
+            feed.frames(spark), plan="(a b) c", cells=cells, control_dir=tmp_path / "control"
+        )
+        writer = live.results.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return live, writer.start(str(tmp_path / "out"))
+
+    feed.drop(2)
+    live, running = start()
+    running.processAllAvailable()
+    assert any(line.startswith(f"{cells} cell") for line in live.explain().splitlines())
+    for (strategy, options), order in zip(ways, ORDERS, strict=False):
+        live.migrate(order, strategy, **options)
+        feed.drop()
+        running.processAllAvailable()
+        # In the middle of it: W is more than a batch, and the one before may not have ended either.
+        running.stop()
+        live, running = start()
+        feed.drop()
+        running.processAllAvailable()
+        _told(spark)
+        assert live.plan == live.query.plan(order)
+    feed.drop(4)
+    running.processAllAvailable()
+    _told(spark)
+    assert [entry["state"] for entry in live.history()] == ["ended"] * len(ways)
+    assert not live.metrics()["migrating"]
+    live.finish()
+    running.processAllAvailable()
+    _told(spark)
+    metrics = live.metrics()
+    running.stop()
+    assert metrics["finished"]
+    assert metrics["streams"] == {
+        name: {"rows": 25 * len(feed.batches), "without_event_time": 0, "late": 0} for name in "abc"
+    }
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    _check(found, feed)
+
+
+def _check(found, feed):
+    expected = join_intervals(TEXT, STREAMS, feed.whole())
+    assert_same_bag(found.select(expected.column_names), expected)
+
+
+def _told(spark):
+    """Wait until all listeners have heard of what has happened."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+
+
+def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
+    spark.conf.set("spark.sql.shuffle.partitions", 1)
+    feed = Feed(tmp_path / "in")
+    feed.drop(2)
+    query = ContinuousQuery(TEXT, STREAMS)
+    live = query.run_on_spark(feed.frames(spark), control_dir=tmp_path / "control")
+    writer = live.results.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    other = ContinuousQuery(TEXT.replace("a.k = b.k", "a.v = b.v"), STREAMS)
+    for plan, strategy, options, error in [
+        ("a (b x)", "jisc", {}, BadJoinOrder),
+        (other.plan(), "jisc", {}, BadPlan),
+        ("a (b c)", "jisk", {}, BadMigration),
+        ("a (b c)", "gen-mig", {"variant": "coalesced"}, BadMigration),
+        ("a (b c)", "jisc", {"fast": True}, BadMigration),
+        ("a (b c)", "pause-drain-resume", {}, BadMigration),
+    ]:
+        with pytest.raises(error):
+            live.migrate(plan, strategy, **options)
+    assert live.history() == []
+    assert live.migrate(query.plan()) == 1
+    live.run_to_end(writer.option("path", str(tmp_path / "out")))
+    _told(spark)
+    assert [entry["state"] for entry in live.history()] == ["unchanged"]
+    _check(spark.read.parquet(str(tmp_path / "out")).toArrow(), feed)
+
+
+def test_another_query_cannot_go_on_from_a_checkpoint(spark, tmp_path):
+    spark.conf.set("spark.sql.shuffle.partitions", 1)
+    feed = Feed(tmp_path / "in")
+    feed.drop()
+
+    def run(text, control):
+        live = ContinuousQuery(text, STREAMS).run_on_spark(feed.frames(spark), control_dir=tmp_path / control)
+        writer = live.results.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run(TEXT, "control")
+    feed.drop()
+    other = TEXT.replace("a.k = b.k", "a.v = b.v")
+    with pytest.raises(CheckpointMismatch, match=r"(?s)a query with another text.*a\.k = b\.k.*a\.v = b\.v"):
+        run(other, "control")
+    with pytest.raises(StreamingQueryException, match=r"\[M3005\] the checkpoint belongs to a query with another text"):
+        run(other, "another")
+    run(TEXT.replace("SELECT ", "SELECT  "), "control")
