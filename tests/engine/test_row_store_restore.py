@@ -171,3 +171,12 @@ def test_null_flags_are_those_of_the_rows_not_of_their_places():
     assert store.gather(1, numbers).to_pylist() == ["a", None, "c"]
     store.keep_codes(1)
     assert store.gather_codes(1, numbers)[1].tolist() == [True, False, True]
+
+
+def test_null_keys_of_rows_set_aside_are_known_as_null():
+    """Codes that were computed only after text rows had been set aside took their NULLs for values."""
+    store = RowStore([pa.string()])
+    numbers = np.array([0, 1000, 2000])
+    store.restore(numbers, [pa.array(["a", None, "c"])], numbers, numbers + 9000)
+    store.keep_codes(0)
+    assert store.gather_codes(0, numbers)[1].tolist() == [True, False, True]

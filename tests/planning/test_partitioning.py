@@ -554,7 +554,7 @@ class CellGrid:
 
 
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "150")),
+    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "60")),
     derandomize="MIDSTREAM_SOAK" not in os.environ,
     deadline=None,
     database=None,

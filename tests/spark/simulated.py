@@ -105,6 +105,8 @@ class SimulatedCluster:
         self.random = random.Random(seed)
         self.workers = [LivingCells(), LivingCells()]
         self.last_command = 0
+        self.has_told = False
+        """Whether a status was written to the control directory."""
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
@@ -130,7 +132,8 @@ class SimulatedCluster:
         }
         run = f"run {self.random.getrandbits(64)}"
         types = [type_for_spark(field.type) for field in self.schema]
-        made = CellOperator(self.setup, run, self.keys, self.last_command, types, self._hosts is not None)
+        known = self.last_command if self.has_told else 0
+        made = CellOperator(self.setup, run, self.keys, known, types, self._hosts is not None)
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
@@ -178,6 +181,7 @@ class SimulatedCluster:
         self.committed = [attempt.state for attempt in attempts]
         self.figures = [attempt.figures for attempt in attempts]
         self.progress.take(self.figures, {})
+        self.has_told = True
         self.batches.append([pa.concat_tables([self._nothing, *attempt.results]) for attempt in attempts])
         return pa.concat_tables(self.batches[-1])
 
@@ -377,7 +381,9 @@ class _Source:
             # A task with nothing gets no batch, or an empty one.
             if not batches and choose.random() < 0.5:
                 batches = [pa.RecordBatch.from_pylist([], part.schema)]
-            context = SimpleNamespace(partitionId=lambda number=number: number)
+            # Spark may run the map tasks of several partitions as one.
+            partition_id = number // choose.choice([1, 2])
+            context = SimpleNamespace(partitionId=lambda partition_id=partition_id: partition_id)
             with (
                 mock.patch.object(TaskContext, "get", lambda context=context: context),
                 mock.patch.object(packing, "PACK_BYTES", choose.choice([1, 1 << 20])),

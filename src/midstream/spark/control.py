@@ -73,6 +73,14 @@ class ControlDirectory:
         """The number of the latest command; 0 if there is none."""
         return max((int(path.stem) for path in self.commands_path.glob("*.json")), default=0)
 
+    @property
+    def last_obeyed(self) -> int:
+        """Commands up to this one may have been for an earlier run; none, if no run has told of itself yet.
+
+        A run that dies in its first micro-batch has told nothing: the next one must carry out the same commands.
+        """
+        return 0 if self.status() is None else self.last_number
+
     def write(self, command: Mapping[str, Any]) -> int:
         """Give a command to the query; the command's number."""
         number = self.last_number

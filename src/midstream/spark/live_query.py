@@ -265,7 +265,7 @@ class LiveQuery:
 
     def _operated(self, packed: DataFrame) -> DataFrame:
         types = [type_for_spark(field.type) for field in output_schema(self._first_plan)]
-        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_number, types, self._is_hosted)
+        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_obeyed, types, self._is_hosted)
         with_metrics = _numbered(self._schema).add(METRICS, "string")
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, with_metrics, outputMode="Append", timeMode="None"

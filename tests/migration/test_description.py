@@ -1,0 +1,238 @@
+"""A running query as data: described, carried elsewhere as JSON and made again, it goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import cycle, product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import Plan
+from midstream.algebra.windows import NEVER
+from midstream.engine.batch import Batch
+from midstream.engine.output import output_schema, to_record_batches
+from midstream.engine.windows import Rows
+from midstream.migration.cell import Cell
+from midstream.migration.description import PlanList
+from midstream.migration.takeover import Way
+from midstream.testing import assert_same_bag, join_intervals
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "s": pa.string()})
+STREAMS = [Stream(name, SCHEMA, "ts") for name in "abcd"]
+TEXT = (
+    "SELECT a.ts AS i, b.ts AS j, c.ts AS l, d.s FROM a [RANGE 10], b [RANGE 10], c [RANGE 10], d [RANGE 10]"
+    " WHERE a.k = b.k AND b.k = c.k AND c.s = d.s"
+)
+QUERY = ContinuousQuery(TEXT, STREAMS)
+ORDERS = ["((a b) c) d", "a (b (c d))", "(a b) (c d)", "(a (b c)) d"]
+STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "jisc": ("jisc", {}),
+    "jisc as published": ("jisc", {"as_published": True}),
+    "moving state": ("moving-state", {}),
+    "parallel track": ("parallel-track", {}),
+    "parallel track as published": ("parallel-track", {"as_published": True}),
+    "coalesce": ("gen-mig", {}),
+    "shortened": ("gen-mig", {"shortened": True}),
+    "reference point": ("gen-mig", {"variant": "reference-point"}),
+    "positive negative": ("gen-mig", {"variant": "positive-negative"}),
+}
+
+
+def rows(now: int) -> dict[str, pa.Table]:
+    """Two rows of each stream, at two instants."""
+    return {
+        name: pa.table({"ts": [now, now + 2], "k": [0, place % 2], "s": ["x", "xy"[place % 2]]}, schema=SCHEMA)
+        for place, name in enumerate("abcd", start=now)
+    }
+
+
+class Running:
+    """A cell at work, which may be carried elsewhere."""
+
+    def __init__(self, text: str = TEXT) -> None:
+        self.query = ContinuousQuery(text, STREAMS)
+        self.cell = Cell(self.query.plan(ORDERS[0]) if text == TEXT else self.query.plan(), self.query.plan())
+
+    def push(self, now: int) -> pa.Table:
+        arrays = {
+            name: {c: table.column(c).combine_chunks() for c in SCHEMA.names} for name, table in rows(now).items()
+        }
+        by_stream = {name: Rows(columns["ts"].to_numpy(), columns) for name, columns in arrays.items()}
+        return self._table(self.cell.push(self.cell.windows.of_streams(by_stream), now))
+
+    def finish(self) -> pa.Table:
+        return self._table(self.cell.push({}, NEVER))
+
+    def _table(self, batches: Iterator[Batch]) -> pa.Table:
+        schema = output_schema(self.query.plan())
+        return pa.Table.from_batches([b for batch in batches for b in to_record_batches(batch, schema)], schema)
+
+    def carried(self, way: Way) -> Running:
+        """Another cell that goes on with this one's rows and description."""
+        other = Running(self.query.text)
+        windows, ends = self.cell.windows, self.cell.windows.ends()
+        kept = windows.kept(dict.fromkeys(ends, 0), ends)
+        other.cell.windows.restore([kept], list(windows._pushes), windows.standing())
+        other.cell.restore(json.loads(json.dumps(self.cell.describe())), self.cell.watermark, way)
+        return other
+
+
+def records(running: Running) -> list[dict[str, Any]]:
+    """What is told of migrations, except for what a cell made again computes once more."""
+    # The new box of a positive-negative migration gets all rows when it is made again, the old ones too.
+    computed = {"rows_recomputed", "seconds", "states_shared", "states_incomplete", "new_results"}
+    told = running.cell.metrics()["migrations"]
+    return [{name: value for name, value in record.items() if name not in computed} for record in told]
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(STRATEGIES, STRATEGIES)))
+def test_migrations_under_way_go_on_elsewhere(first, second):
+    """Two overlapped ones, carried elsewhere after every push."""
+    here, there, ways = Running(), Running(), cycle(Way)
+    results = []
+    for number in range(8):
+        if number in (2, 3):
+            name, options = STRATEGIES[first if number == 2 else second]
+            for running in (here, there):
+                running.cell.migrate(QUERY.plan(ORDERS[number - 1]), name, **options)
+        expected, actual = here.push(3 * number), there.push(3 * number)
+        assert_same_bag(actual, expected)
+        results.append(actual)
+        there = there.carried(next(ways))
+        if "jisc" not in first + second:
+            # States that are to be completed are others in a cell made again.
+            assert records(there) == [record for record in records(here) if not record["is_over"]]
+        assert there.cell.plan == here.cell.plan
+        assert there.cell.windows.ends() == here.cell.windows.ends()
+    results.append(there.finish())
+    assert_same_bag(results[-1], here.finish())
+    whole = {name: pa.concat_tables([rows(3 * number)[name] for number in range(8)]) for name in "abcd"}
+    assert_same_bag(pa.concat_tables(results), join_intervals(TEXT, STREAMS, whole))
+    assert all(record["is_over"] for record in records(there))
+    assert not there.cell.has_running_migrations
+
+
+def under_way(*strategies: str) -> Running:
+    running = Running()
+    running.push(0)
+    for number, strategy in enumerate(strategies, start=1):
+        name, options = STRATEGIES[strategy]
+        running.cell.migrate(QUERY.plan(ORDERS[number % len(ORDERS)]), name, **options)
+        running.push(number)
+    return running
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_description_is_plain_json_and_the_same_when_it_is_made_again(strategy):
+    running = under_way(strategy)
+    description = running.cell.describe()
+    assert json.loads(json.dumps(description)) == description
+    again = running.carried(Way.MOVING_STATE).cell.describe()
+    if "jisc" in strategy:
+        # All states are complete: the migration will be found to be over.
+        for part in (description, again):
+            del part["box"]["sweep_share"], part["running"]
+    assert again == description
+
+
+def test_boxes_within_boxes_keep_their_places():
+    running = under_way("parallel track", "coalesce", "reference point", "positive negative")
+    description = running.cell.describe()
+    kinds, box = [], description["box"]
+    while box["kind"] != "plan":
+        assert box["new"]["kind"] == "plan"
+        kinds.append((box["kind"], box["record"]))
+        box = box["old"]
+    assert kinds == [
+        ("gen-mig positive-negative", 4), ("gen-mig reference-point", 3), ("gen-mig coalesce", 2), ("parallel-track", 1)
+    ]  # fmt: skip
+    assert [entry["record"]["number"] for entry in description["running"]] == [1, 2, 3, 4]
+    # Box 0 is the outermost, that of the latest migration; each holds the one before and then its own plan.
+    assert [entry["part"] for entry in description["running"]] == [3, 2, 1, 0]
+    assert len(description["plans"]) == 4
+    carried = running.carried(Way.MOVING_STATE)
+    assert carried.cell.describe() == description
+    for number in range(5, 30):
+        assert_same_bag(carried.push(number), running.push(number))
+        assert records(carried) == [
+            r for r in records(running) if r["number"] in {x["number"] for x in records(carried)}
+        ]
+    assert [record["is_over"] for record in records(carried)] == [True] * 4
+
+
+@pytest.mark.parametrize("strategy", ["parallel track", "coalesce", "reference point", "positive negative"])
+def test_what_a_migration_has_done_so_far_is_not_forgotten(strategy):
+    running = under_way(strategy)
+    for number in range(2, 6):
+        running.push(number)
+        running = running.carried(Way.JISC)
+    (record,) = records(running)
+    name, options = STRATEGIES[strategy]
+    assert (record["strategy"], record["options"], record["number"], record["began_at"]) == (name, options, 1, 0)
+    assert record["old_results"] > 0
+    assert record["rows_held_back"] > 0 or strategy != "parallel track"
+    assert record["old_plan"] == QUERY.plan(ORDERS[0]).explain()
+    assert record["new_plan"] == QUERY.plan(ORDERS[1]).explain()
+
+
+def test_migrations_are_counted_on_and_those_that_are_over_are_left_out():
+    running = under_way("moving state", "moving state")
+    description = running.cell.describe()
+    assert (description["migrations"], description["running"]) == (2, [])
+    carried = running.carried(Way.JISC)
+    carried.cell.migrate(QUERY.plan(ORDERS[3]), "gen-mig")
+    carried.push(9)
+    assert [record["number"] for record in records(carried)] == [3]
+    assert carried.cell.has_running_migrations
+
+
+def test_results_that_stopped_being_held_back_are_not_told_again():
+    """A gen-mig on top lets go what a parallel track holds; made again, the track must not hold it once more."""
+    running = under_way("parallel track")
+    running.push(2)
+    assert running.cell.metrics()["held_back"] > 0
+    running.cell.migrate(QUERY.plan(ORDERS[2]), "gen-mig")
+    running.push(3)
+    description = running.cell.describe()
+    assert description["box"]["old"]["holds"] is False
+    carried = running.carried(Way.JISC)
+    assert carried.cell.metrics()["held_back"] == running.cell.metrics()["held_back"] == 0
+    for number in range(4, 20):
+        assert_same_bag(carried.push(number), running.push(number))
+
+
+def test_a_plan_tells_from_where_it_did_after_it_is_made_again():
+    """What came before was told by its predecessor: without that instant it would be told twice."""
+    text = "SELECT a.k, COUNT(*) AS n FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k GROUP BY a.k"
+    running = Running(text)
+    plans = list(running.query.plans())
+    for number in range(4):
+        running.push(3 * number)
+    other = next(plan for plan in plans if plan != running.cell.plan)
+    running.cell.migrate(other, "moving-state")
+    running.push(12)
+    assert running.cell.describe()["box"]["begins"] > 0
+    carried = running.carried(Way.MOVING_STATE)
+    assert carried.cell.describe() == running.cell.describe()
+    for number in range(5, 9):
+        assert_same_bag(carried.push(3 * number), running.push(3 * number))
+    assert_same_bag(carried.finish(), running.finish())
+
+
+def test_a_description_does_not_grow_with_the_rows():
+    running = under_way("parallel track")
+    before = len(json.dumps(running.cell.describe()))
+    for _ in range(20):
+        running.push(2)
+    assert len(json.dumps(running.cell.describe())) <= before + 50
+
+
+def test_each_plan_is_named_once():
+    plans: list[Plan] = [QUERY.plan(order) for order in (*ORDERS, ORDERS[0])]
+    listed = PlanList()
+    assert [listed.number_of(plan) for plan in plans] == [0, 1, 2, 3, 0]
+    assert len(listed.as_json()) == 4

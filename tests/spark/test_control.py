@@ -1,0 +1,201 @@
+"""The control directory: commands have an order, are whole when they can be seen, and belong to one query."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from midstream.errors import CheckpointMismatch
+from midstream.spark import control
+from midstream.spark.control import ControlDirectory
+
+QUERY = {"text": "SELECT k FROM a [NOW]", "identity": "x", "streams": [{"name": "a"}], "cells": 2, "partitioning": []}
+
+
+@pytest.fixture
+def directory(tmp_path) -> ControlDirectory:
+    made = ControlDirectory(tmp_path / "control")
+    made.create(QUERY)
+    return made
+
+
+def test_commands_are_numbered_from_one_in_the_order_they_were_given(directory):
+    assert directory.last_number == 0
+    assert directory.commands() == []
+    assert [directory.write({"kind": "idle", "stream": str(number)}) for number in range(12)] == list(range(1, 13))
+    assert directory.last_number == 12
+    commands = directory.commands()
+    assert [command["id"] for command in commands] == list(range(1, 13))
+    assert [command["stream"] for command in commands] == [str(number) for number in range(12)]
+    assert all(command["kind"] == "idle" and command["written"] > 0 for command in commands)
+    # Another process, or the same query later.
+    assert ControlDirectory(directory.path).commands() == commands
+
+
+def test_a_file_is_one_line_with_the_number_and_the_command_as_text(directory):
+    """As Spark reads it: ``id long, command string``."""
+    directory.write({"kind": "finish", "text": "one\ntwo é \u2028"})
+    (path,) = directory.commands_path.iterdir()
+    assert path.name == "00000001.json"
+    content = path.read_bytes()
+    assert content.count(b"\n") == 1
+    assert content.isascii()
+    line = json.loads(content)
+    assert line.keys() == {"id", "command"}
+    assert line["id"] == json.loads(line["command"])["id"] == 1
+    assert json.loads(line["command"])["text"] == "one\ntwo é \u2028"
+
+
+def test_a_command_has_its_final_name_only_when_it_is_whole(directory):
+    seen = {}
+
+    def die(source, target):
+        seen.update({path.name: path.read_text() for path in directory.commands_path.iterdir()})
+        raise KeyboardInterrupt
+
+    with mock.patch.object(control.os, "link", die), pytest.raises(KeyboardInterrupt):
+        directory.write({"kind": "finish"})
+    ((name, content),) = seen.items()
+    # Spark leaves out files whose name begins with an underscore.
+    assert re.fullmatch(r"_\d+_\d+", name)
+    assert json.loads(json.loads(content)["command"])["kind"] == "finish"
+    assert list(directory.commands_path.iterdir()) == []
+    assert directory.write({"kind": "finish"}) == 1
+
+
+def test_a_number_that_another_writer_took_is_passed_over(directory):
+    others = iter([1, 2])
+    link = os.link
+
+    def late_link(source, target):
+        # Just before: two others were faster.
+        for number in others:
+            (directory.commands_path / f"{number:08d}.json").write_text(json.dumps({"id": number, "command": "{}"}))
+        link(source, target)
+
+    with mock.patch.object(control.os, "link", late_link):
+        assert directory.write({"kind": "finish"}) == 3
+    assert directory.last_number == 3
+    assert json.loads((directory.commands_path / "00000003.json").read_text())["id"] == 3
+    assert len(list(directory.commands_path.iterdir())) == 3
+
+
+WRITER = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("control", sys.argv[1])
+control = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(control)
+directory = control.ControlDirectory(sys.argv[2])
+sys.stdin.readline()
+print(*[directory.write({"kind": "idle", "stream": f"{sys.argv[3]} {number} " + "x" * 5000}) for number in range(20)])
+"""
+
+
+def test_writers_in_several_processes_get_numbers_of_their_own_and_readers_see_whole_files(directory):
+    arguments = [sys.executable, "-c", WRITER, control.__file__, str(directory.path)]
+    path = os.pathsep.join(["src", *filter(None, [os.environ.get("PYTHONPATH")])])
+    writers = [
+        subprocess.Popen(
+            [*arguments, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for name in "abc"
+    ]
+    is_over, problems, looks = threading.Event(), [], []
+
+    def read() -> None:
+        while not is_over.is_set():
+            try:
+                for file in directory.commands_path.glob("*.json"):
+                    assert len(json.loads(json.loads(file.read_text())["command"])["stream"]) > 5000
+                numbers = [command["id"] for command in ControlDirectory(directory.path).commands()]
+                # Whoever sees a command sees all before it.
+                assert numbers == list(range(1, len(numbers) + 1))
+                looks.append(len(numbers))
+            except Exception as problem:
+                problems.append(problem)
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for writer in writers:
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    answers = [writer.communicate(timeout=60)[0] for writer in writers]
+    is_over.set()
+    reader.join()
+    assert problems == []
+    assert looks
+    numbers = [[int(number) for number in answer.split()] for answer in answers]
+    assert sorted(number for own in numbers for number in own) == list(range(1, 61))
+    assert all(own == sorted(own) for own in numbers)
+    commands = directory.commands()
+    for name, own in zip("abc", numbers, strict=True):
+        streams = [command["stream"].split(" x")[0] for command in commands if command["id"] in own]
+        assert streams == [f"{name} {number}" for number in range(20)]
+    assert {path.suffix for path in directory.commands_path.iterdir()} == {".json"}
+
+
+def test_the_same_query_finds_its_directory_again(directory):
+    directory.write({"kind": "finish"})
+    again = ControlDirectory(directory.path)
+    again.create({**QUERY, "text": "select  k from a [now]", "first_plan": {}})
+    assert again.query() == QUERY
+    assert again.last_number == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "told"),
+    [
+        ("text", {"text": "SELECT 1 FROM b", "identity": "y"}, "There: SELECT k FROM a [NOW]. Now: SELECT 1 FROM b."),
+        ("streams", {"streams": [{"name": "b"}]}, "There: [{'name': 'a'}]. Now: [{'name': 'b'}]."),
+        ("cells", {"cells": 4}, "There: 2. Now: 4."),
+    ],
+)
+def test_another_query_is_refused_and_the_difference_named(directory, name, changed, told):
+    with pytest.raises(CheckpointMismatch) as refusal:
+        ControlDirectory(directory.path).create(QUERY | changed)
+    assert f"[M3005] the control directory {directory.path} belongs to a query with another {name}" in str(
+        refusal.value
+    )
+    assert told in str(refusal.value)
+    assert directory.query() == QUERY
+
+
+def test_a_status_is_replaced_as_a_whole(directory):
+    assert directory.status() is None
+    for number in (1, 2):
+        directory.write_status({"told": number, "text": "x" * 10_000})
+        assert directory.status() == {"told": number, "text": "x" * 10_000}
+    with mock.patch.object(Path, "replace", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        directory.write_status({"told": 3})
+    assert directory.status()["told"] == 2
+
+
+def test_commands_are_those_of_an_earlier_run_only_if_one_has_told_of_itself(directory):
+    directory.write({"kind": "finish"})
+    assert ControlDirectory(directory.path).last_obeyed == 0
+    directory.write_status({"told": 1})
+    directory.write({"kind": "finish"})
+    assert ControlDirectory(directory.path).last_obeyed == 2
+
+
+def test_without_a_path_a_directory_of_its_own_is_made():
+    one, other = ControlDirectory(), ControlDirectory()
+    assert one.path != other.path
+    assert one.path.is_absolute()
+    assert one.query() is None
+    assert (one.last_number, one.commands()) == (0, [])
+    for made in (one, other):
+        made.path.rmdir()
