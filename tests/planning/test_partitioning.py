@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
-from midstream.algebra.expressions import Column, Expression
+from midstream.algebra.expressions import Call, Column, Expression
 from midstream.algebra.functions import call, cast
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Item, Join, Plan, Project, Union, Window
 from midstream.algebra.windows import NEVER, WindowSpec
@@ -46,6 +46,7 @@ from tests.planning.plans import (
     joined,
     project,
     value,
+    where,
     window,
 )
 
@@ -140,6 +141,11 @@ def test_comparison_across_types_is_not_transitive() -> None:
     plan = Join(Join(a, b, (call("=", a_v, b_v),)), c, (call("=", a_v, c_v),))
     assert {("a.v", "c.v"), ("CAST(a.v AS double)", "b.v")} <= splits(plan)
     assert not any(len(found) == 3 for found in splits(plan))
+
+
+def test_values_of_different_types_are_not_taken_to_hash_alike() -> None:
+    wrong = Call("=", (Column("a", "k", pa.int64()), Column("b", "s", pa.string())), pa.bool_())
+    assert splits(Join(window("a"), window("b"), (wrong,))) == {("a.ts",), ("b.ts",)}
 
 
 def test_an_expression_of_two_windows_is_the_key_of_neither() -> None:
@@ -290,8 +296,8 @@ def test_a_distinct_over_a_union_needs_the_same_place() -> None:
 def test_a_union_keeps_every_place_at_which_its_sides_agree() -> None:
     twice = Project(window("a"), (Item("", "k", value("a.k")), Item("", "x", value("a.k"))))
     both = Alias(Union(twice, project_of(window("b"), ("k", value("b.k")), ("x", value("b.x")))), "u")
-    assert splits(group(both, "u.k", **COUNT)) == {("a.k", "b.k")}
-    assert splits(group(both, "u.x", **COUNT)) == {("a.k", "b.x")}
+    assert splits(group(both, "u.k u.x", **COUNT)) == {("a.k", "b.k"), ("a.k", "b.x")}
+    assert splits(group(Alias(Distinct(both), "d"), "d.x", **COUNT)) == {("a.k", "b.x")}
 
 
 # Windows that are read more than once
@@ -320,6 +326,12 @@ def test_a_repeated_window_is_replicated_where_no_key_suits_all_readings() -> No
     assert splits(Difference(left, right, "distinct")) == {("a.k",)}
 
 
+def test_a_repeated_window_may_take_the_key_that_another_reading_needs() -> None:
+    either = project(where(window("a"), *equal("a.k=a.x")), "a.k")
+    assert splits(Difference(either, project(window("a"), "a.x"), "distinct")) == {("a.x",)}
+    assert splits(Union(project(window("a"), "a.x"), Distinct(project(window("a"), "a.k")))) == {("a.k",)}
+
+
 def test_other_windows_of_a_stream_are_split_apart() -> None:
     plan = Difference(project(window("a", 10, "s"), "a.k"), project(window("b", 10, "s"), "b.k"), "distinct")
     assert keys(partition(plan, 2)) == [(["a.k", "b.k"], 2)]
@@ -334,6 +346,15 @@ def test_rates_decide_what_is_replicated() -> None:
     plan = joined("a b c", *equal("a.k=b.k", "b.x=c.x"))
     assert keys(partition(plan, 4, {"a": 1000})) == [(["a.k", "b.k"], 4)]
     assert keys(partition(plan, 4, {"c": 1000})) == [(["b.x", "c.x"], 4)]
+
+
+def test_many_keys_of_one_window_do_not_crowd_out_another() -> None:
+    names = [f"c{number}" for number in range(12)]
+    schema = pa.schema({"ts": pa.int64(), **dict.fromkeys(names, pa.int64())})
+    a, b = (Window(Stream(alias, schema, "ts"), alias, WindowSpec(9)) for alias in "ab")
+    columns = [Column("a", name, pa.int64()) for name in names] + [Column("b", "c0", pa.int64())]
+    plan = Aggregate(Join(a, b, ()), tuple(Item("", c.text, c) for c in columns), ())
+    assert copies(partition(plan, 4)) == {"a": 2, "b": 2}
 
 
 def sent(partitioning: Partitioning) -> int:
