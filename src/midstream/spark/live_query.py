@@ -27,7 +27,6 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
@@ -46,10 +45,10 @@ from midstream.spark.catalyst import as_spark_column, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.control import ControlDirectory
 from midstream.spark.durable_cell import CellSetup
-from midstream.spark.operator import METRICS, CellOperator
+from midstream.spark.operator import CellOperator
 from midstream.spark.packing import KEEP, PACKED, Packer
-from midstream.spark.progress import Progress
-from midstream.spark.types import check_frame, spark_schema, type_for_spark
+from midstream.spark.progress import Figures, Later, Progress
+from midstream.spark.types import check_frame, spark_schema
 
 __all__ = ["LiveQuery"]
 
@@ -90,6 +89,7 @@ class LiveQuery:
         self._read = fields_read([self._first_plan, default])
         self._control = ControlDirectory(control_dir)
         self._plans: dict[int, Plan] = {}
+        self._writes = Later()
         self._idle_after = _seconds(idle_after)
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
@@ -109,7 +109,6 @@ class LiveQuery:
         rows = reduce(DataFrame.union, [*packed, self._commands()])
         # A task per core: a small micro-batch has a file per stream, and starting a task costs more than reading it.
         self.results = self._operated(rows.coalesce(max(1, self._spark.sparkContext.defaultParallelism)))
-        _listener(self._spark).lives[self._name] = self
 
     @property
     def control_dir(self) -> str:
@@ -264,14 +263,12 @@ class LiveQuery:
         )
 
     def _operated(self, packed: DataFrame) -> DataFrame:
-        types = [type_for_spark(field.type) for field in output_schema(self._first_plan)]
-        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_obeyed, types, self._is_hosted)
-        with_metrics = _numbered(self._schema).add(METRICS, "string")
+        told = self._spark.sparkContext.accumulator([], Figures(weakref.WeakMethod(self._told)))
+        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_obeyed, told, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
-            operator, with_metrics, outputMode="Append", timeMode="None"
+            operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )
-        observed = produced.observe(self._name, F.collect_list(METRICS).alias("cells"))
-        return self._renamed(observed.where(F.col(METRICS).isNull()).drop(METRICS))
+        return self._renamed(produced)
 
     def _backfilled(self, packed: DataFrame) -> DataFrame:
         produced = packed.groupBy("cell").applyInArrow(_applied(Backfill(self._setup)), _numbered(self._schema))
@@ -299,9 +296,12 @@ class LiveQuery:
                 f"{what}() is for a query over streams", detail="Its DataFrames are batches: they are read once, whole."
             )
 
-    def _told(self, cells: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
-        """Spark has told of a micro-batch."""
-        self._progress.take(cells, batch)
+    def _told(self, figures: list[str]) -> None:
+        """A task has ended, and tells of its cells. Spark's scheduler waits for this: what takes time comes later."""
+        self._progress.take([json.loads(text) for text in figures])
+        self._writes.do(self._write_status)
+
+    def _write_status(self) -> None:
         if self._idle_after is not None:
             for stream in self._progress.silent(self._idle_after):
                 self.declare_idle(stream)
@@ -312,46 +312,6 @@ class LiveQuery:
             "told": time.time(),
         }
         self._control.write_status(status)
-
-
-class _Listener(StreamingQueryListener):
-    """Takes the figures that cells sent with a micro-batch, for all queries of a session; holds none of them alive."""
-
-    def __init__(self) -> None:
-        self.lives: weakref.WeakValueDictionary[str, LiveQuery] = weakref.WeakValueDictionary()
-
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:
-        progress = event.progress
-        batch = {
-            "id": progress.batchId,
-            "input_rows": progress.numInputRows,
-            "milliseconds": progress.batchDuration,
-            "timestamp": progress.timestamp,
-        }
-        for name, row in progress.observedMetrics.items():
-            live = self.lives.get(name)
-            if live is not None:
-                live._told([json.loads(figures) for figures in row["cells"]], batch)
-
-    def onQueryIdle(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
-
-
-_LISTENERS: weakref.WeakKeyDictionary[SparkSession, _Listener] = weakref.WeakKeyDictionary()
-
-
-def _listener(spark: SparkSession) -> _Listener:
-    """The session's listener: every one that it has is told of all queries, which takes its time."""
-    if spark not in _LISTENERS:
-        _LISTENERS[spark] = _Listener()
-        spark.streams.addListener(_LISTENERS[spark])
-    return _LISTENERS[spark]
 
 
 def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:

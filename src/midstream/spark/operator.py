@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
+from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from midstream.spark.cell_host import HostedCell
@@ -21,10 +22,7 @@ from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.living_cells import LivingCells
 from midstream.spark.types import as_type, type_for_spark
 
-__all__ = ["METRICS", "CellOperator", "StateShelf"]
-
-METRICS = "__metrics"
-"""A column that is NULL in results; a cell's own row of figures has nothing else."""
+__all__ = ["CellOperator", "StateShelf"]
 
 _LIVING = LivingCells()
 
@@ -51,7 +49,11 @@ class StateShelf:
 
 
 class CellOperator(StatefulProcessor):
-    """Runs the query in one cell. ``run`` names the running query, so that two in one process stay apart."""
+    """Runs the query in one cell. ``run`` names the running query, so that two in one process stay apart.
+
+    Figures go to the driver through an accumulator, with the end of the task: a row of the results' own stream would
+    have to be told from results, row by row.
+    """
 
     def __init__(
         self,
@@ -59,11 +61,11 @@ class CellOperator(StatefulProcessor):
         run: str,
         cell_keys: list[int],
         known_commands: int,
-        result_types: list[pa.DataType],
+        told: Accumulator[list[str]],
         is_hosted: bool,
     ) -> None:
         self._setup = setup
-        self._result_types = result_types
+        self._told = told
         self._run = run
         self._cells = {key: cell for cell, key in enumerate(cell_keys)}
         self._known_commands = known_commands
@@ -82,7 +84,7 @@ class CellOperator(StatefulProcessor):
             commands = [command for command in commands if command["id"] > self._known_commands]
         for result in self._work(cell, token, shelf, commands, packs):
             if isinstance(result, dict):
-                yield self._metrics_frame({"cell": cell, **result})
+                self._told.add([json.dumps({"cell": cell, **result})])
             else:
                 yield _frame(result)
 
@@ -99,10 +101,6 @@ class CellOperator(StatefulProcessor):
 
     def close(self) -> None:
         pass
-
-    def _metrics_frame(self, metrics: Mapping[str, Any]) -> pd.DataFrame:
-        nothing = [pa.nulls(1, data_type) for data_type in self._result_types]
-        return _of_arrays([*nothing, pa.array([json.dumps(metrics)])])
 
 
 def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Mapping[str, Any]], list[bytes]]:
@@ -123,10 +121,6 @@ def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Mapping[str, Any]], li
 def _frame(batch: pa.RecordBatch) -> pd.DataFrame:
     """Results as pandas columns that are Arrow arrays underneath: nothing is converted."""
     arrays = [as_type(array, type_for_spark(array.type)) for array in batch.columns]
-    return _of_arrays([*arrays, pa.nulls(batch.num_rows, pa.string())])
-
-
-def _of_arrays(arrays: list[pa.Array]) -> pd.DataFrame:
     return pd.DataFrame({place: _column(array) for place, array in enumerate(arrays)})
 
 

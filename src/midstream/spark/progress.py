@@ -6,17 +6,69 @@ next batch. A row that was sent to several cells is late in each of them: counts
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
+
+from pyspark.accumulators import AccumulatorParam
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.planning.partitioning import Partitioning
 from midstream.spark.durable_cell import counted_in
 
-__all__ = ["Progress"]
+__all__ = ["Figures", "Later", "Progress"]
+
+
+class Figures(AccumulatorParam[list[str]]):
+    """How figures come to the driver: gathered in a task, and handed on there instead of being kept."""
+
+    def __init__(self, take: Callable[[], Callable[[list[str]], None] | None] | None = None) -> None:
+        self._take = take
+
+    def __reduce__(self) -> tuple[type[Figures], tuple[()]]:
+        return Figures, ()
+
+    def zero(self, value: list[str]) -> list[str]:
+        return []
+
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
+        if self._take is None:
+            return value1 + value2
+        take = self._take()
+        if take is not None and value2:
+            take(value2)
+        return []
+
+
+class Later:
+    """Something to be done soon in a thread of its own; once, however often it is asked for meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: Callable[[], None] | None = None
+        self._is_busy = False
+
+    def do(self, action: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting = action
+            if self._is_busy:
+                return
+            self._is_busy = True
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                action, self._waiting = self._waiting, None
+                if action is None:
+                    self._is_busy = False
+                    return
+            with contextlib.suppress(OSError):
+                action()
+
 
 _SUMS = (
     "results",
@@ -37,14 +89,13 @@ class Progress:
         self._lock = threading.Lock()
         self._cells: dict[int, dict[str, Any]] = {}
         self._outcomes: dict[int, dict[int, dict[str, Any]]] = {}
-        self._batch: dict[str, Any] = {}
         self._rebuilds = 0
         windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
         self._last_rows = dict.fromkeys(windows, 0)
         self._last_seen = dict.fromkeys(windows, time.monotonic())
 
-    def take(self, cells: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
+    def take(self, cells: list[dict[str, Any]]) -> None:
         """New figures of some cells, after a micro-batch."""
         with self._lock:
             for figures in cells:
@@ -53,7 +104,6 @@ class Progress:
                 for command in figures["commands"]:
                     told = self._outcomes.setdefault(command["id"], {})
                     told[figures["cell"]] = {"cell": figures["cell"], **command}
-            self._batch = dict(batch)
             for stream, counts in self._streams().items():
                 if counts["rows"] > self._last_rows[stream]:
                     self._last_rows[stream] = counts["rows"]
@@ -79,7 +129,8 @@ class Progress:
                 **{name: sum(figures[name] for figures in cells) for name in _SUMS},
                 "migrating": any(figures["migrating"] for figures in cells),
                 "rebuilds": self._rebuilds,
-                "batch": self._batch,
+                "batches": max((figures["batches"] for figures in cells), default=0),
+                "seconds": max((figures["seconds"] for figures in cells), default=0.0),
                 "cells": cells,
             }
 
