@@ -70,6 +70,15 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     }
     out = Path(tempfile.mkdtemp(dir=directory))
     live = query(size).run_on_spark(frames, plan="((a b) c) d", cells=chosen.cells, control_dir=out / "control")
+    told: dict[int, list[dict[str, Any]]] = {}
+    take = live._progress.take
+
+    def note(cells: list[dict[str, Any]]) -> None:
+        for cell in cells:
+            told.setdefault(cell["batches"] - 1, []).append(cell)
+        take(cells)
+
+    live._progress.take = note  # type: ignore[method-assign]
     writer = live.results.writeStream.format(chosen.sink).option("checkpointLocation", str(out / "checkpoint"))
     if chosen.sink == "parquet":
         writer = writer.option("path", str(out / "out"))
@@ -90,8 +99,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     for progress in running.recentProgress:
         if "addBatch" not in progress.durationMs:
             continue
-        observed = [row for row in progress.observedMetrics.values() if "cells" in row.asDict()]
-        cells = [json.loads(text) for row in observed for text in row["cells"]]
+        cells = told.get(progress.batchId, [])
         batches.append(
             {
                 "batch": progress.batchId,

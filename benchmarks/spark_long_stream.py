@@ -93,7 +93,7 @@ def run(rows: int, directory: Path) -> list[dict[str, Any]]:
                     "memory": memory(),
                     "checkpoint": size(directory / "checkpoint"),
                     "window_rows": metrics["window_rows"],
-                    "batch": metrics["batch"].get("milliseconds"),
+                    "operator_seconds": metrics["seconds"],
                 }
             )
         time.sleep(0.5)
