@@ -3,7 +3,7 @@
     sources ─▶ select, keep? (Catalyst) ─▶ pack per cell (mapInArrow) ─┐
                                                                        ├─▶ group by cell ─▶ operator ─▶ results
     control directory ─▶ commands, to every cell ──────────────────────┘                       │
-                                                          metrics ◀── observe ◀────────────────┘
+                                                      metrics ◀── accumulator ◀────────────────┘
 
 Everything that Spark does well stays Spark's: sources, offsets, shuffles, state, retries, sinks. The operator holds the
 box (see ``operator``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch, and a
