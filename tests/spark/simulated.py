@@ -131,9 +131,8 @@ class SimulatedCluster:
             for place, name in enumerate(sorted(streams))
         }
         run = f"run {self.random.getrandbits(64)}"
-        types = [type_for_spark(field.type) for field in self.schema]
         known = self.last_command if self.has_told else 0
-        made = CellOperator(self.setup, run, self.keys, known, types, self._hosts is not None)
+        made = CellOperator(self.setup, run, self.keys, known, _Told(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
@@ -180,7 +179,7 @@ class SimulatedCluster:
         attempts = self._attempt_all(rows, commands, faults)
         self.committed = [attempt.state for attempt in attempts]
         self.figures = [attempt.figures for attempt in attempts]
-        self.progress.take(self.figures, {})
+        self.progress.take(self.figures)
         self.has_told = True
         self.batches.append([pa.concat_tables([self._nothing, *attempt.results]) for attempt in attempts])
         return pa.concat_tables(self.batches[-1])
@@ -229,7 +228,7 @@ class SimulatedCluster:
         if worker is None and self.random.random() < 0.3:
             self._homes[cell] = self.random.choice(self.workers)
         state = _State(self.committed[cell], self._hosts is None)
-        results, figures = [], {}
+        results = []
         with _in_process(worker or self._homes[cell], self._hosts):
             task = pickle.loads(self._operator)
             task.init(SimpleNamespace(getMapState=lambda *schemas: state))
@@ -238,13 +237,9 @@ class SimulatedCluster:
                 if number == after:
                     frames.close()
                     return None
-                told = frame.iloc[0, -1] if len(frame) else None
-                if isinstance(told, str):
-                    figures = json.loads(told)
-                else:
-                    results.append(self._table(frame))
+                results.append(self._table(frame))
             task.close()
-        return _Attempt(results, figures, state.content) if after is None else None
+        return _Attempt(results, task._told.figures, state.content) if after is None else None
 
     # Rows on their way
 
@@ -283,6 +278,17 @@ class _Attempt:
     results: list[pa.Table]
     figures: dict[str, Any]
     state: dict[str, bytes]
+
+
+class _Told:
+    """An accumulator in one task."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, Any] = {}
+
+    def add(self, told: list[str]) -> None:
+        (text,) = told
+        self.figures = json.loads(text)
 
 
 class _State:
