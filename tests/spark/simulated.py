@@ -34,7 +34,7 @@ from pyspark import TaskContext, cloudpickle
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.expressions import Expression
-from midstream.algebra.plan import Field, Plan
+from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.engine.evaluate import truth
 from midstream.engine.output import output_schema
@@ -49,7 +49,7 @@ from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.frames import from_bytes
 from midstream.spark.living_cells import LivingCells
 from midstream.spark.operator import CellOperator
-from midstream.spark.packing import KEEP, Pack, Packer
+from midstream.spark.packing import KEEP, STREAM, Pack, Packer, StreamPacker, shared_columns
 from midstream.spark.progress import Progress
 from midstream.spark.types import type_for_spark
 
@@ -124,12 +124,9 @@ class SimulatedCluster:
         self.keys = cell_keys(self.partitioning.cells)
         self.schema = output_schema(default)
         self.setup = cell_setup(self.query, self.first_plan, self.partitioning)
-        windows, read = Windows([self.first_plan, default]), fields_read([self.first_plan, default])
         streams = {w.stream.name: w.stream for w in default.windows()}
-        self._sources = {
-            name: _Source(place, streams[name], default, windows, read, self.partitioning, self.keys)
-            for place, name in enumerate(sorted(streams))
-        }
+        ordered = {name: streams[name] for name in sorted(streams)}
+        self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
         known = self.last_command if self.has_told else 0
         made = CellOperator(self.setup, run, self.keys, known, _Told(), self._hosts is not None)  # type: ignore[arg-type]
@@ -246,10 +243,9 @@ class SimulatedCluster:
     def _shuffled(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]]) -> list[Received]:
         """What each cell receives: packs of all map tasks, and commands."""
         cells: dict[int, Received] = {key: [] for key in self.keys}
-        for name, table in rows.items():
-            for packed in self._sources[name].packed(table, self.random, self._keep_column):
-                for key, kind, place, blob in zip(*(column.to_pylist() for column in packed.columns), strict=True):
-                    cells[key].append((kind, place, blob))
+        for packed in self._sources.packed(rows, self.random, self._keep_column):
+            for key, kind, place, blob in zip(*(column.to_pylist() for column in packed.columns), strict=True):
+                cells[key].append((kind, place, blob))
         for received in cells.values():
             received += [("command", command["id"], json.dumps(command).encode()) for command in commands]
         return list(cells.values())
@@ -351,38 +347,58 @@ class _Hosts:
         self._living = {}
 
 
-class _Source:
-    """A stream's rows on their way to the cells: what ``LiveQuery`` asks of Spark SQL, and map tasks."""
+class _Sources:
+    """All streams' rows on their way to the cells: what ``LiveQuery`` asks of Spark SQL, and map tasks."""
 
     def __init__(
         self,
-        place: int,
-        stream: Stream,
+        streams: Mapping[str, Stream],
+        first_plan: Plan,
         default: Plan,
-        windows: Windows,
-        read: set[Field],
         partitioning: Partitioning,
         keys: list[int],
     ) -> None:
-        own = list({w.identity: w for w in default.windows() if w.stream.name == stream.name}.values())
-        names = {field.name for window in own for field in window.schema if field in read}
-        keyed = [d.keys[w.identity] for d in partitioning.dimensions for w in own if w.identity in d.keys]
-        names |= {column.name for key in keyed for column in key.columns}
-        columns = [name for name in stream.schema.names if name in names]
-        self._packer = cloudpickle.dumps(Packer(own, columns, partitioning, keys, place))
-        self._selected = list(dict.fromkeys([*columns, stream.event_time]))
-        self._conditions = [[c for c in windows.conditions(window) if is_translatable(c)] for window in own]
+        windows, read = Windows([first_plan, default]), fields_read([first_plan, default])
+        packers, types = [], []
+        self._selected: dict[str, list[str]] = {}
+        self._conditions: dict[str, list[list[Expression]]] = {}
+        for name, stream in streams.items():
+            own = list({w.identity: w for w in default.windows() if w.stream.name == name}.values())
+            names = {field.name for window in own for field in window.schema if field in read}
+            keyed = [d.keys[w.identity] for d in partitioning.dimensions for w in own if w.identity in d.keys]
+            names |= {column.name for key in keyed for column in key.columns}
+            columns = [name for name in stream.schema.names if name in names]
+            packers.append(StreamPacker(own, columns, partitioning))
+            self._selected[name] = list(dict.fromkeys([*columns, stream.event_time]))
+            self._conditions[name] = [[c for c in windows.conditions(w) if is_translatable(c)] for w in own]
+            types.append({name: str(stream.column_type(name)) for name in self._selected[name]} | {KEEP: "bool"})
+        shared = shared_columns(types)
+        self._shared = dict(zip(streams, shared, strict=True))
+        self._packers = {
+            keep: cloudpickle.dumps(Packer(packers, [self._kept(name, keep) for name in streams], keys))
+            for keep in (False, True)
+        }
 
-    def packed(self, table: pa.Table, choose: random.Random, keep_column: bool) -> Iterator[pa.RecordBatch]:
+    def _kept(self, stream: str, keep_column: bool) -> dict[str, str]:
+        """The columns that a stream's rows have."""
+        has_keep = keep_column and all(self._conditions[stream])
+        return {name: shared for name, shared in self._shared[stream].items() if name != KEEP or has_keep}
+
+    def packed(
+        self, rows: Mapping[str, pa.Table], choose: random.Random, keep_column: bool
+    ) -> Iterator[pa.RecordBatch]:
         """The packs of all map tasks; rows are dealt to tasks, and cut into batches there."""
-        selected = table.select(self._selected)
-        if keep_column and all(self._conditions):
-            wanted = [np.logical_and.reduce([_holds(c, table) for c in window]) for window in self._conditions]
-            selected = selected.append_column(KEEP, pa.array(np.logical_or.reduce(wanted)))
+        together = [self._united(name, table, keep_column) for name, table in rows.items()]
+        if not together:
+            return
+        united = pa.concat_tables(together, promote_options="default")
         tasks = choose.choice([1, 1, 2, 3])
-        dealt = np.array([choose.randrange(tasks) for _ in range(table.num_rows)], np.int64)
+        dealt = np.array([choose.randrange(tasks) for _ in range(united.num_rows)], np.int64)
         for number in range(tasks):
-            part = selected.filter(pa.array(dealt == number))
+            part = united.filter(pa.array(dealt == number))
+            if choose.random() < 0.2:
+                # Rows of several streams in any order.
+                part = part.take(pa.array(choose.sample(range(part.num_rows), part.num_rows), pa.int64()))
             batches = part.to_batches(choose.choice([1, 2, 100])) if part.num_rows else []
             # A task with nothing gets no batch, or an empty one.
             if not batches and choose.random() < 0.5:
@@ -394,7 +410,17 @@ class _Source:
                 mock.patch.object(TaskContext, "get", lambda context=context: context),
                 mock.patch.object(packing, "PACK_BYTES", choose.choice([1, 1 << 20])),
             ):
-                yield from pickle.loads(self._packer)(batches)
+                yield from pickle.loads(self._packers[keep_column])(batches)
+
+    def _united(self, stream: str, table: pa.Table, keep_column: bool) -> pa.Table:
+        """Rows of a stream as they are in the table that all streams share."""
+        names = self._kept(stream, keep_column)
+        united = table.select(self._selected[stream])
+        if KEEP in names:
+            wanted = [np.logical_and.reduce([_holds(c, table) for c in window]) for window in self._conditions[stream]]
+            united = united.append_column(KEEP, pa.array(np.logical_or.reduce(wanted)))
+        place = np.full(table.num_rows, list(self._selected).index(stream), np.int32)
+        return united.rename_columns(list(names.values())).append_column(STREAM, pa.array(place))
 
 
 def _holds(condition: Expression, table: pa.Table) -> Any:
@@ -483,6 +509,6 @@ def packs_of(query: ContinuousQuery, rows: Mapping[str, pa.Table]) -> Iterator[b
     windows = list(query.plan().windows())
     for name, table in rows.items():
         own = list({w.identity: w for w in windows if w.stream.name == name}.values())
-        packer = Packer(own, own[0].stream.schema.names, partition(query.plan(), 1), [0], 0)
+        packer = StreamPacker(own, own[0].stream.schema.names, partition(query.plan(), 1))
         for batch in table.combine_chunks().to_batches():
             yield from (data for _, data in packer.packs(batch))

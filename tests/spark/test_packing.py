@@ -21,7 +21,7 @@ from midstream.migration.cell_routing import rows_by_cell
 from midstream.planning.partitioning import partition
 from midstream.spark import packing
 from midstream.spark.frames import from_bytes, to_bytes
-from midstream.spark.packing import KEEP, PACKED, Pack, Packer
+from midstream.spark.packing import KEEP, PACKED, STREAM, Pack, Packer, StreamPacker, shared_columns
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64(), "s": pa.string()})
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]
@@ -42,13 +42,13 @@ def rows(count: int, start: int = 0) -> pa.RecordBatch:
     )
 
 
-def packer(text: str, stream: str, cells: int, columns: Iterable[str] = SCHEMA.names, place: int = 3) -> Packer:
+def packer(text: str, stream: str, cells: int, columns: Iterable[str] = SCHEMA.names) -> StreamPacker:
     plan = ContinuousQuery(text, STREAMS).plan()
     windows = list({w.identity: w for w in plan.windows() if w.stream.name == stream}.values())
-    return Packer(windows, list(columns), partition(plan, cells), [100 + cell for cell in range(cells)], place)
+    return StreamPacker(windows, list(columns), partition(plan, cells))
 
 
-def packs(packer: Packer, batch: pa.RecordBatch) -> list[tuple[int, Pack]]:
+def packs(packer: StreamPacker, batch: pa.RecordBatch) -> list[tuple[int, Pack]]:
     return [(cell, Pack.of_bytes(data)) for cell, data in packer.packs(batch)]
 
 
@@ -137,7 +137,7 @@ def test_only_the_columns_that_are_read_travel():
 def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
     stream = Stream("a", pa.schema({"ts": declared, "v": pa.int64()}), "ts")
     plan = ContinuousQuery("SELECT DISTINCT v FROM a [NOW]", [stream]).plan()
-    made = Packer([w for w in plan.walk() if isinstance(w, Window)], ["ts", "v"], partition(plan, 1), [0], 0)
+    made = StreamPacker([w for w in plan.walk() if isinstance(w, Window)], ["ts", "v"], partition(plan, 1))
     ((_, pack),) = packs(made, pa.record_batch({"ts": given, "v": [1, 2]}))
     assert pack.batch.column("__time").to_pylist() == ticks
     assert pack.batch.column("ts").type == declared
@@ -167,7 +167,7 @@ def test_values_of_every_type_arrive_unchanged_also_from_a_slice(name):
     data_type, values = TYPES[name]
     stream = Stream("a", pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": data_type}), "ts")
     plan = ContinuousQuery("SELECT p.v FROM a [NOW] p, a [RANGE 3] q WHERE p.k = q.k", [stream]).plan()
-    made = Packer(list(plan.windows()), ["ts", "k", "v"], partition(plan, 3), [0, 1, 2], 0)
+    made = StreamPacker(list(plan.windows()), ["ts", "k", "v"], partition(plan, 3))
     column = pa.array([*values, *values], data_type)
     batch = pa.record_batch({"ts": range(6), "k": [1, 2, 3, 1, 2, 3], "v": column}).slice(2, 4)
     found: dict[int, object] = {}
@@ -180,50 +180,80 @@ def test_values_of_every_type_arrive_unchanged_also_from_a_slice(name):
 # As a map task
 
 
+def map_task(cells: int) -> Packer:
+    """Of the query ``CHAIN``."""
+    packers = [packer(CHAIN, name, cells) for name in "abc"]
+    names = {name: name for name in SCHEMA.names}
+    return Packer(packers, [names] * 3, [100 + cell for cell in range(cells)])
+
+
+def of_stream(place: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(STREAM, pa.array([place] * batch.num_rows, pa.int32()))
+
+
 def packed(made: Packer, batches: list[pa.RecordBatch], partition_id: int = 0) -> list[pa.RecordBatch]:
     with mock.patch.object(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: partition_id)):
         return list(made(iter(batches)))
 
 
-def test_a_task_sends_one_pack_to_each_cell():
-    (batch,) = packed(packer(CHAIN, "b", 4), [rows(10), rows(10, 10), rows(0), rows(5, 20)])
+def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
+    batches = [of_stream(1, batch) for batch in (rows(10), rows(10, 10), rows(0), rows(5, 20))]
+    (batch,) = packed(map_task(4), batches)
     assert ", ".join(f"{field.name} {field.type}" for field in batch.schema) == (PACKED.replace("long", "int64"))
     assert batch.column("cell").to_pylist() == [100, 101, 102, 103]
     assert batch.column("kind").to_pylist() == ["rows"] * 4
     made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
-    assert {pack.rows for pack in made} == {25}
+    assert {(pack.stream, pack.rows) for pack in made} == {("b", 25)}
     sent = [int(s) for pack in made for s in pack.batch.column("s").to_pylist()]
     assert sorted(sent) == [n for n in range(25) if n % 10 != 9]
     for pack in made:
         assert np.all(np.diff(pack.batch.column("__time").to_numpy()) > 0)
 
 
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_rows_of_several_streams_are_packed_apart_in_the_order_they_came(is_mixed):
+    batches = [of_stream(2, rows(4)), of_stream(0, rows(9)), of_stream(2 if is_mixed else 1, rows(8, 10))]
+    (batch,) = packed(map_task(1), batches)
+    made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
+    found = {pack.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
+    first, last = [0, 1, 2, 3], [n for n in range(10, 18)]
+    assert found == {"a": [*range(9)]} | ({"c": [*first, *last]} if is_mixed else {"c": first, "b": last})
+    assert len(made) == len(found)
+    assert [place >> 40 for place in batch.column("place").to_pylist()] == ["abc".index(p.stream) for p in made]
+
+
 def test_large_tasks_send_in_pieces_and_places_tell_their_order():
-    made = packer(CHAIN, "b", 2, place=3)
-    with mock.patch.object(packing, "PACK_BYTES", rows(10, 100).nbytes + 1):
-        pieces = packed(made, [rows(10, start) for start in (100, 110, 120, 130, 140)], partition_id=7)
+    batches = [of_stream(2, rows(10, start)) for start in (100, 110, 120, 130, 140)]
+    with mock.patch.object(packing, "PACK_BYTES", batches[0].nbytes + 1):
+        pieces = packed(map_task(2), batches, partition_id=7)
     assert [Pack.of_bytes(piece.column("blob")[0].as_py()).rows for piece in pieces] == [20, 20, 10]
     places = [piece.column("place").to_pylist() for piece in pieces]
-    assert places == [[(3 << 40) + (7 << 20) + number] * 2 for number in range(3)]
+    assert places == [[(2 << 40) + (7 << 20) + number] * 2 for number in range(3)]
 
 
 def test_places_order_streams_then_tasks_then_pieces():
     made = [
         batch.column("place")[0].as_py()
-        for place in (0, 1)
+        for stream in (0, 1)
         for task in (0, 1, 1000)
-        for batch in packed(packer(CHAIN, "a", 2, place=place), [rows(1)], partition_id=task)
+        for batch in packed(map_task(2), [of_stream(stream, rows(1))], partition_id=task)
     ]
     assert made == sorted(made)
     assert len(set(made)) == 6
 
 
-def test_a_task_without_batches_sends_nothing():
-    assert packed(packer(CHAIN, "a", 2), []) == []
+def test_a_task_without_rows_sends_nothing():
+    assert packed(map_task(2), []) == []
+    assert [batch.num_rows for batch in packed(map_task(2), [of_stream(0, rows(0))])] == [0]
 
 
 def test_outside_a_task_packs_are_made_as_in_the_first():
-    assert next(packer(CHAIN, "a", 2)([rows(3)])).column("place").to_pylist() == [3 << 40] * 2
+    assert next(map_task(2)([of_stream(1, rows(3))])).column("place").to_pylist() == [1 << 40] * 2
+
+
+def test_columns_of_one_type_share_a_place():
+    shared = shared_columns([{"t": "long", "v": "double", "w": "double"}, {"w": "double", "s": "string"}, {}])
+    assert shared == [{"t": "0_0", "v": "1_0", "w": "1_1"}, {"w": "1_0", "s": "2_0"}, {}]
 
 
 # Bytes

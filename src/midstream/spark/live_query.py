@@ -46,7 +46,7 @@ from midstream.spark.cell_keys import cell_keys
 from midstream.spark.control import ControlDirectory
 from midstream.spark.durable_cell import CellSetup
 from midstream.spark.operator import CellOperator
-from midstream.spark.packing import KEEP, PACKED, Packer
+from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
 from midstream.spark.progress import Figures, Later, Progress
 from midstream.spark.types import check_frame, spark_schema
 
@@ -98,17 +98,14 @@ class LiveQuery:
         self._progress = Progress(default, self.partitioning)
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
-        packed = [
-            self._packed(place, stream, frames[name]) for place, (name, stream) in enumerate(self._streams.items())
-        ]
+        packed = self._packed(frames)
         if not self.is_streaming:
-            self.results = self._backfilled(reduce(DataFrame.union, packed))
+            self.results = self._backfilled(packed)
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
         self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
-        rows = reduce(DataFrame.union, [*packed, self._commands()])
-        # A task per core: a small micro-batch has a file per stream, and starting a task costs more than reading it.
-        self.results = self._operated(rows.coalesce(max(1, self._spark.sparkContext.defaultParallelism)))
+        # As few tasks as there are cells: starting one costs more than what a small micro-batch has for it to do.
+        self.results = self._operated(packed.union(self._commands()).coalesce(self.partitioning.cells))
 
     @property
     def control_dir(self) -> str:
@@ -240,16 +237,34 @@ class LiveQuery:
             wanted.append(reduce(lambda a, b: a & b, conditions))
         return reduce(lambda a, b: a | b, wanted)
 
-    def _packed(self, place: int, stream: Stream, frame: DataFrame) -> DataFrame:
+    def _packed(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The rows of all streams, packed for the cells that need them."""
+        packers, selected = [], []
+        for name, stream in self._streams.items():
+            packer = StreamPacker(self._windows_of(stream), self._columns(stream), self.partitioning)
+            own = [_named(column) for column in dict.fromkeys([*packer.columns, stream.event_time])]
+            wanted = self._wanted(stream)
+            packers.append(packer)
+            selected.append(frames[name].select(*own, *([] if wanted is None else [wanted.alias(KEEP)])))
+        shared = shared_columns([{field.name: field.dataType.json() for field in own.schema} for own in selected])
+        together = reduce(
+            lambda one, other: one.unionByName(other, allowMissingColumns=True),
+            [
+                own.toDF(*names.values()).withColumn(STREAM, F.lit(place))
+                for place, (own, names) in enumerate(zip(selected, shared, strict=True))
+            ],
+        )
+        if self.is_streaming:
+            together = together.coalesce(self.partitioning.cells)
+        return together.mapInArrow(Packer(packers, shared, self._keys), PACKED)
+
+    def _columns(self, stream: Stream) -> list[str]:
+        """The columns that any plan or the partitioning reads."""
         windows = self._windows_of(stream)
         names = {field.name for window in windows for field in window.schema if field in self._read}
         keys = [d.keys[w.identity] for d in self.partitioning.dimensions for w in windows if w.identity in d.keys]
         names |= {column.name for key in keys for column in key.columns}
-        columns = [name for name in stream.schema.names if name in names]
-        wanted = self._wanted(stream)
-        selected = [_named(name) for name in dict.fromkeys([*columns, stream.event_time])]
-        frame = frame.select(*selected, *([] if wanted is None else [wanted.alias(KEEP)]))
-        return frame.mapInArrow(Packer(windows, columns, self.partitioning, self._keys, place), PACKED)
+        return [name for name in stream.schema.names if name in names]
 
     def _commands(self) -> DataFrame:
         """Commands, to every cell."""

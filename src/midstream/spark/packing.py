@@ -2,16 +2,20 @@
 
 Row by row, the way into a stateful operator costs several times what the join costs. So each map task sorts its rows by
 cell (see ``planning/partitioning``; the routing does not depend on the plan, so that a change of the plan moves no row)
-and sends each cell one *pack*: the rows as Arrow, and what the task saw of the stream as a whole. Every task sends to
-every cell, also when it has no row for it: so that each cell knows how far each stream has come, and all agree on the
-watermark.
+and sends each cell one *pack* for each stream: the rows as Arrow, and what the task saw of the stream as a whole. Every
+task sends to every cell, also when it has no row for it: so that each cell knows how far each stream has come, and all
+agree on the watermark.
+
+A small micro-batch costs what its tasks cost, not its rows. Hence one map task takes rows of all streams, which come to
+it as one table: see :func:`shared_columns`.
 
 Two windows of one stream may be keyed differently (a self-join); their rows are then packed apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +30,12 @@ from midstream.planning.partitioning import Partitioning
 from midstream.spark.frames import from_bytes, to_bytes
 from midstream.spark.types import as_type
 
-__all__ = ["KEEP", "PACKED", "Pack", "Packer"]
+__all__ = ["KEEP", "PACKED", "STREAM", "Pack", "Packer", "StreamPacker", "shared_columns"]
 
 KEEP = "__keep"
 """A column that says whether any window wants the row; computed by Spark."""
+STREAM = "stream"
+"""A column that says whose row it is, in a table of several streams' rows."""
 PACK_BYTES = 32 << 20
 """Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
 PACKED = "cell long, kind string, place long, blob binary"
@@ -55,36 +61,14 @@ class Pack:
         return cls(**header, batch=batch)
 
 
-class Packer:
-    """Packs the rows of one stream: a function for ``mapInArrow``."""
+class StreamPacker:
+    """Packs the rows of one stream."""
 
-    def __init__(
-        self, windows: list[Window], columns: list[str], partitioning: Partitioning, cell_keys: list[int], place: int
-    ) -> None:
+    def __init__(self, windows: list[Window], columns: list[str], partitioning: Partitioning) -> None:
         self.stream = windows[0].stream
         self.columns = columns
-        self.cell_keys = cell_keys
-        self.place = place
         self._partitioning = partitioning
         self._groups = _alike(windows, partitioning)
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        place = (self.place << 40) + ((context.partitionId() if context else 0) << 20)
-        for piece in _pieces(batches):
-            packs = list(self.packs(piece))
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([self.cell_keys[cell] for cell, _ in packs], pa.int64()),
-                    pa.array(["rows"] * len(packs)),
-                    pa.array([place] * len(packs), pa.int64()),
-                    pa.array([data for _, data in packs], pa.binary()),
-                ],
-                names=["cell", "kind", "place", "blob"],
-            )
-            place += 1
 
     def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         """The rows for each cell, and the cell."""
@@ -121,6 +105,77 @@ class Packer:
         for end in ends:
             yield taken.slice(start, int(end) - start)
             start = int(end)
+
+
+class Packer:
+    """Packs the rows of all streams: a function for ``mapInArrow`` over their union.
+
+    The union has :data:`STREAM`, which says by its place in ``streams`` whose row it is, and shared columns.
+    """
+
+    def __init__(self, streams: list[StreamPacker], shared: list[dict[str, str]], cell_keys: list[int]) -> None:
+        self._streams = streams
+        self._shared = shared
+        self._cell_keys = cell_keys
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = (context.partitionId() if context else 0) << 20
+        for number, piece in enumerate(_pieces(batches)):
+            packs = [
+                (self._cell_keys[cell], (stream << 40) + task + number, data)
+                for stream, rows in _by_stream(piece)
+                for cell, data in self._streams[stream].packs(self._own(stream, rows))
+            ]
+            cells, places, blobs = zip(*packs, strict=True) if packs else ((), (), ())
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(cells, pa.int64()),
+                    pa.array(["rows"] * len(packs), pa.string()),
+                    pa.array(places, pa.int64()),
+                    pa.array(blobs, pa.binary()),
+                ],
+                names=["cell", "kind", "place", "blob"],
+            )
+
+    def _own(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of one stream with the stream's own columns."""
+        shared = self._shared[stream]
+        return pa.RecordBatch.from_arrays([rows.column(name) for name in shared.values()], names=list(shared))
+
+
+def shared_columns(streams: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Names under which the columns of several streams fit into one table, given the type of each column.
+
+    A column of the table serves one column of that type in every stream that has one; so it is no wider than need be.
+    """
+    types = {type: number for number, type in enumerate(dict.fromkeys(t for own in streams for t in own.values()))}
+    named = []
+    for own in streams:
+        seen: Counter[str] = Counter()
+        names = {}
+        for name, type in own.items():
+            names[name] = f"{types[type]}_{seen[type]}"
+            seen[type] += 1
+        named.append(names)
+    return named
+
+
+def _by_stream(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each stream, in the order they came."""
+    streams = np.asarray(rows.column(STREAM))
+    starts = np.flatnonzero(np.diff(streams, prepend=-1))
+    found = streams[starts]
+    if not len(found):
+        return
+    if len(found) == len(np.unique(found)):
+        for stream, start, end in zip(found, starts, [*starts[1:], len(streams)], strict=True):
+            yield int(stream), rows.slice(start, end - start)
+        return
+    for stream in np.unique(found):
+        yield int(stream), rows.filter(pa.array(streams == stream))
 
 
 def _sorted_by_cell(cells: Ints, count: int) -> tuple[Ints, Ints]:
