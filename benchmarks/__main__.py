@@ -12,6 +12,8 @@ NAMES = [
     "kraemer_2006",
     "jisc_2014",
     "output_during_migration",
+    "spark_j4",
+    "spark_long_stream",
 ]
 FIGURES = {"zhu_2004", "kraemer_2006", "jisc_2014", "output_during_migration"}
 """Those that draw figures, of which the README has a table."""

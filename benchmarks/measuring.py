@@ -18,6 +18,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 5
+VERSIONS = ("duckdb", "matplotlib", "numba", "numpy", "pandas", "pyarrow", "pyspark")
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -72,7 +73,7 @@ def environment() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{processor}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("duckdb", "matplotlib", "numba", "numpy", "pyarrow")},
+        "versions": {name: version(name) for name in VERSIONS},
     }
 
 

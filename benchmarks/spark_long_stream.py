@@ -55,7 +55,13 @@ def run(rows: int, directory: Path) -> list[dict[str, Any]]:
     spark = session(
         "local[2]",
         1,
-        {"spark.driver.memory": "2g", "spark.sql.streaming.minBatchesToRetain": "10"},
+        {
+            "spark.driver.memory": "2g",
+            # By default Spark keeps 100 micro-batches, and looks once a minute for what it may delete: a run of minutes
+            # would not show that it does.
+            "spark.sql.streaming.minBatchesToRetain": "10",
+            "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
+        },
     )
     frames = {}
     for name in ("left", "right"):
