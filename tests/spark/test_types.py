@@ -1,4 +1,4 @@
-"""Every type of Spark's goes through a query and comes back as it was; and rows meet by keys of every type that has one.
+"""Values of every type come back from a query as they were, and rows meet by keys of every type that has one.
 
 What is right is what Spark itself says: of its own values, and of a join of its own.
 """
