@@ -151,7 +151,7 @@ def test_the_same_query_finds_its_directory_again(directory):
     directory.write({"kind": "finish"})
     again = ControlDirectory(directory.path)
     again.create({**QUERY, "text": "select  k from a [now]", "first_plan": {}})
-    assert again.query() == QUERY
+    assert again.query() == {**QUERY, "mark": directory.mark}
     assert again.last_number == 1
 
 
@@ -170,7 +170,7 @@ def test_another_query_is_refused_and_the_difference_named(directory, name, chan
         refusal.value
     )
     assert told in str(refusal.value)
-    assert directory.query() == QUERY
+    assert directory.query() == {**QUERY, "mark": directory.mark}
 
 
 def test_a_status_is_replaced_as_a_whole(directory):
