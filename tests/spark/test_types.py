@@ -73,7 +73,7 @@ def values(rows):
 def test_values_of_every_type_come_back_as_they_were(spark, tmp_path, ids):
     spark.conf.set("spark.sql.session.timeZone", ZONE)
     frame = with_types(spark.readStream.schema("i long").option("maxFilesPerTrigger", 1).parquet(ids))
-    streams = [stream(name, frame, "i") for name in "st"]
+    streams = [stream(name, frame, "i", lateness=ROWS) for name in "st"]
     columns = ", ".join(f"s.{name}" for name in ["i", *TYPES])
     query = ContinuousQuery(f"SELECT {columns} FROM s [RANGE 10], t [RANGE 10] WHERE s.i = t.i", streams)
     live = query.run_on_spark({"s": frame, "t": frame})
@@ -88,7 +88,9 @@ def test_values_of_every_type_come_back_as_they_were(spark, tmp_path, ids):
     writer = live.results.writeStream.foreachBatch(take)
     live.run_to_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
     found = [row for rows in results.values() for row in rows]
-    assert values(found) == values(with_types(spark.read.parquet(ids)).collect())
+    expected = with_types(spark.read.parquet(ids)).collect()
+    for name in ["i", *TYPES]:
+        assert values((row.i, row[name]) for row in found) == values((row.i, row[name]) for row in expected), name
 
 
 @pytest.mark.parametrize("cells", [1, 3])
