@@ -80,14 +80,15 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
         live_query.CellOperator = zeros_operator(RESULTS_PER_ROW * len(STREAMS) * size.rows)  # type: ignore[misc]
     live = query(size).run_on_spark(frames, plan="((a b) c) d", cells=chosen.cells, control_dir=out / "control")
     told: dict[int, list[dict[str, Any]]] = {}
-    take = live._progress.take
+    progress = live._report._progress
+    take = progress.take
 
     def note(cells: list[dict[str, Any]]) -> None:
         for cell in cells:
             told.setdefault(cell["batches"] - 1, []).append(cell)
         take(cells)
 
-    live._progress.take = note  # type: ignore[method-assign]
+    progress.take = note  # type: ignore[method-assign]
     writer = live.results.writeStream.format(chosen.sink).option("checkpointLocation", str(out / "checkpoint"))
     if chosen.sink == "parquet":
         writer = writer.option("path", str(out / "out"))

@@ -231,6 +231,12 @@ class SparkMissing(RunError):
     code = "M3007"
 
 
+class NoControlDirectory(RunError):
+    """A query that other machines work on needs a control directory that all can read."""
+
+    code = "M3009"
+
+
 class DataError(MidstreamError):
     """A pushed batch does not fit its stream."""
 

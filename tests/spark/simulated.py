@@ -105,8 +105,8 @@ class SimulatedCluster:
         self.random = random.Random(seed)
         self.workers = [LivingCells(), LivingCells()]
         self.last_command = 0
-        self.has_told = False
-        """Whether a status was written to the control directory."""
+        self.told_batches = 0
+        """How many batches the status in the control directory tells of."""
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
@@ -128,7 +128,7 @@ class SimulatedCluster:
         ordered = {name: streams[name] for name in sorted(streams)}
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
-        known = self.last_command if self.has_told else 0
+        known = self.last_command if self.told_batches >= 2 else 0
         made = CellOperator(self.setup, run, self.keys, known, _Told(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
@@ -146,7 +146,7 @@ class SimulatedCluster:
 
     def _command(self, **content: Any) -> dict[str, Any]:
         self.last_command += 1
-        return {**content, "id": self.last_command, "written": 0.0}
+        return {**content, "id": self.last_command, "directory": "", "written": 0.0}
 
     # Micro-batches
 
@@ -177,7 +177,6 @@ class SimulatedCluster:
         self.committed = [attempt.state for attempt in attempts]
         self.figures = [attempt.figures for attempt in attempts]
         self.progress.take(self.figures)
-        self.has_told = True
         self.batches.append([pa.concat_tables([self._nothing, *attempt.results]) for attempt in attempts])
         return pa.concat_tables(self.batches[-1])
 
@@ -236,7 +235,11 @@ class SimulatedCluster:
                     return None
                 results.append(self._table(frame))
             task.close()
-        return _Attempt(results, task._told.figures, state.content) if after is None else None
+        if after is not None:
+            return None
+        # The driver is told as a task ends, and the batch may fail after that.
+        self.told_batches = task._told.figures["batches"]
+        return _Attempt(results, task._told.figures, state.content)
 
     # Rows on their way
 

@@ -151,7 +151,7 @@ def test_the_same_query_finds_its_directory_again(directory):
     directory.write({"kind": "finish"})
     again = ControlDirectory(directory.path)
     again.create({**QUERY, "text": "select  k from a [now]", "first_plan": {}})
-    assert again.query() == QUERY
+    assert again.query() == {**QUERY, "mark": directory.mark}
     assert again.last_number == 1
 
 
@@ -170,7 +170,7 @@ def test_another_query_is_refused_and_the_difference_named(directory, name, chan
         refusal.value
     )
     assert told in str(refusal.value)
-    assert directory.query() == QUERY
+    assert directory.query() == {**QUERY, "mark": directory.mark}
 
 
 def test_a_status_is_replaced_as_a_whole(directory):
@@ -183,12 +183,34 @@ def test_a_status_is_replaced_as_a_whole(directory):
     assert directory.status()["told"] == 2
 
 
-def test_commands_are_those_of_an_earlier_run_only_if_one_has_told_of_itself(directory):
+def test_commands_are_those_of_an_earlier_run_only_if_one_came_to_a_second_micro_batch(directory):
+    """Tasks of the first one tell before it is committed, and it may be the one to replay."""
     directory.write({"kind": "finish"})
     assert ControlDirectory(directory.path).last_obeyed == 0
-    directory.write_status({"told": 1})
+    directory.write_status({"metrics": {"batches": 1}})
+    assert ControlDirectory(directory.path).last_obeyed == 0
+    directory.write_status({"metrics": {"batches": 2}})
     directory.write({"kind": "finish"})
     assert ControlDirectory(directory.path).last_obeyed == 2
+
+
+def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):
+    """A query that is started again with another directory numbers its commands from one again."""
+    other = ControlDirectory(tmp_path / "other")
+    other.create(QUERY)
+    for made in (directory, other):
+        made.write({"kind": "finish"})
+    marks = [command["directory"] for made in (directory, other) for command in made.commands()]
+    assert marks == [directory.mark, other.mark]
+    assert marks[0] != marks[1]
+    assert ControlDirectory(directory.path).mark == directory.mark
+
+
+def test_files_that_are_no_commands_are_passed_over(directory):
+    for number, text in enumerate(["{}", "no JSON", '{"id": 3}', '{"id": 4, "command": "x"}'], 1):
+        (directory.commands_path / f"{number:08d}.json").write_text(text)
+    assert directory.write({"kind": "finish"}) == 5
+    assert [command["id"] for command in directory.commands()] == [5]
 
 
 def test_without_a_path_a_directory_of_its_own_is_made():

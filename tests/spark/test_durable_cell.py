@@ -380,7 +380,14 @@ def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, way,
 
 
 def migrate(number: int, plan: Plan, strategy: str, options: dict[str, Any]) -> dict[str, Any]:
-    return {"id": number, "kind": "migrate", "plan": plan_to_json(plan), "strategy": strategy, "options": options}
+    return {
+        "id": number,
+        "directory": "",
+        "kind": "migrate",
+        "plan": plan_to_json(plan),
+        "strategy": strategy,
+        "options": options,
+    }
 
 
 def standing(cell: LoneCell) -> dict[str, Any]:
@@ -557,7 +564,7 @@ def test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run():
     earlier = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
     old = [earlier.migrate(earlier.query.plan("a (b c)")), earlier.finish()]
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
-    cluster.last_command, cluster.has_told = earlier.last_command, True
+    cluster.last_command, cluster.told_batches = earlier.last_command, 2
     cluster._start_driver("(a b) c")
     cluster.run({name: rows((1, 1, "x")) for name in "abc"}, [*old, cluster.migrate(cluster.query.plan("(a c) b"))])
     assert cluster.figures[0]["plan"] == cluster.query.plan("(a c) b").explain()
@@ -643,3 +650,41 @@ def test_all_cells_agree_on_the_watermark_though_few_have_rows():
     cluster.run({"a": rows((200, 1, "x"))}, [cluster.idle("b"), cluster.idle("c")])
     assert {figures["watermark"] for figures in cluster.figures} == {196}
     assert [figures["idle"] for figures in cluster.figures] == [["b", "c"]] * 4
+
+
+def test_a_directory_of_its_own_numbers_commands_anew():
+    """A query that is started again without its control directory gives its first command number 1 again."""
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    plans = [cell.query.plan(order) for order in ("a (b c)", "(a c) b")]
+    for plan, directory in zip(plans, ("one", "other"), strict=True):
+        cell.run({}, [{**migrate(1, plan, "jisc", {}), "directory": directory}])
+        cell.rebuild()
+    assert cell.durable.cell.plan == plans[1]
+    told = cell.durable.metrics()["commands"]
+    assert [(known["directory"], known["id"]) for known in told] == [("one", 1), ("other", 1)]
+
+
+def test_silence_that_was_noticed_is_over_when_a_row_has_come():
+    cell = LoneCell(TRIPLE, STREAMS)
+    cell.run({name: rows((1, 1, "x")) for name in "abc"})
+    cell.run({"b": rows((2, 1, "x"))}, [{"id": 1, "kind": "idle", "stream": "c", "rows": 0}])
+    assert cell.durable.time.idle == set()
+    cell.run({}, [{"id": 2, "kind": "idle", "stream": "c", "rows": 1}])
+    assert cell.durable.time.idle == {"c"}
+
+
+def test_commands_of_no_known_kind_are_passed_over():
+    cell = LoneCell(TRIPLE, STREAMS)
+    cell.run({}, [{"id": 1}, {"id": 2, "kind": "dance"}])
+    assert cell.durable.metrics()["commands"] == []
+
+
+def test_other_columns_than_the_checkpoint_has_are_refused():
+    cell = LoneCell(TRIPLE, STREAMS)
+    cell.run({"a": rows((1, 1, "x"))})
+    description = json.loads(cell.shelf["description"])
+    window = next(iter(description["columns"]))
+    description["columns"][window] = ["k", "more"]
+    cell.shelf["description"] = json.dumps(description).encode()
+    with pytest.raises(CheckpointMismatch, match="other columns"):
+        cell.rebuild()

@@ -90,16 +90,13 @@ def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, way
         live, running = start()
         feed.drop()
         running.processAllAvailable()
-        _told(spark)
         assert live.plan == live.query.plan(order)
     feed.drop(4)
     running.processAllAvailable()
-    _told(spark)
     assert [entry["state"] for entry in live.history()] == ["ended"] * len(ways)
     assert not live.metrics()["migrating"]
     live.finish()
     running.processAllAvailable()
-    _told(spark)
     metrics = live.metrics()
     running.stop()
     assert metrics["finished"]
@@ -113,11 +110,6 @@ def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, way
 def _check(found, feed):
     expected = join_intervals(TEXT, STREAMS, feed.whole())
     assert_same_bag(found.select(expected.column_names), expected)
-
-
-def _told(spark):
-    """Wait until all listeners have heard of what has happened."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
 def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
@@ -141,7 +133,6 @@ def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
     assert live.history() == []
     assert live.migrate(query.plan()) == 1
     live.run_to_end(writer.option("path", str(tmp_path / "out")))
-    _told(spark)
     assert [entry["state"] for entry in live.history()] == ["unchanged"]
     _check(spark.read.parquet(str(tmp_path / "out")).toArrow(), feed)
 

@@ -32,10 +32,6 @@ def frames(spark, folder):
     return {name: reader.parquet(str(folder / name)) for name in "ab"}
 
 
-def told(spark):
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-
-
 def test_late_rows_silent_streams_and_the_end_are_as_in_a_local_run(spark, tmp_path):
     """The same pushes go into a run in this process: results and counts are equal, batch by batch."""
     spark.conf.set("spark.sql.shuffle.partitions", 1)
@@ -57,7 +53,6 @@ def test_late_rows_silent_streams_and_the_end_are_as_in_a_local_run(spark, tmp_p
     def go():
         got.clear()
         running.processAllAvailable()
-        told(spark)
         rows = [row for table in got for row in table.to_pylist()]
         assert sorted(map(str, rows)) == sorted(map(str, expected))
 
@@ -101,7 +96,6 @@ def test_a_stream_is_declared_idle_by_itself(spark, tmp_path):
     running = live.results.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck")).start()
     for number in range(1, 40):
         running.processAllAvailable()
-        told(spark)
         if live.metrics()["watermark"] > 0:
             break
         drop(tmp_path / "in", "a", number, [(100 * number, 1)])
@@ -164,7 +158,6 @@ def test_conditions_run_in_spark_and_hide_no_time(spark, tmp_path):
     got = []
     writer = live.results.writeStream.foreachBatch(lambda frame, number: got.extend(frame.collect()))
     writer.trigger(availableNow=True).start().awaitTermination()
-    told(spark)
     # The row of time 90 is not wanted, but it says how late it is.
     assert live.metrics()["watermark"] == 90
     assert [tuple(row) for row in got] == [(3, 1, 1, 12)]

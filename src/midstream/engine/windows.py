@@ -105,6 +105,10 @@ class Windows:
         """Where the columns of a window's rows are."""
         return self._windows[window.identity].layout
 
+    def columns(self) -> dict[str, list[str]]:
+        """The names of the columns that are kept of each window's rows, in their order."""
+        return {identity: [f.name for f in window.layout.fields] for identity, window in self._windows.items()}
+
     def reads(self, plan: Plan) -> bool:
         """Whether all that the plan reads is here."""
         fields = fields_read([plan])

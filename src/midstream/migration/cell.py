@@ -152,7 +152,21 @@ class Cell:
         self.restore(json.loads(json.dumps(self.describe())), self.watermark, way)
         self._to_tell = to_tell
 
+    @property
+    def migrations(self) -> int:
+        """How many there were: the number of the latest."""
+        return self._migrations
+
+    def record(self, number: int | None) -> dict[str, Any] | None:
+        """What is known of a migration, apart from its plans; None if it is forgotten."""
+        found = (record for record in reversed(self._records) if record.number == number)
+        return next((record.figures() for record in found), None)
+
     def metrics(self) -> dict[str, Any]:
+        """Counts since the start, and all migrations."""
+        return {**self.counts(), "migrations": [record.as_dict() for record in self._records]}
+
+    def counts(self) -> dict[str, Any]:
         """Counts since the start."""
         return {
             "operators": self._box.metrics(),
@@ -161,7 +175,6 @@ class Cell:
             "state_rows": self._box.state_rows + self.windows.rows,
             "state_bytes": self._box.state_bytes + self.windows.bytes,
             "held_back": self._box.held,
-            "migrations": [record.as_dict() for record in self._records],
         }
 
     def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
@@ -191,8 +204,7 @@ class Cell:
                 self.results += len(batch)
                 yield batch
         except GeneratorExit:
-            # Whoever fetched the results lost interest: the rows must become part of the state all the same.
-            self._drain(pending)
+            # Whoever fetched the results lost interest: the rows become part of the state with the next call.
             raise
         except BaseException as failure:
             self._failure = failure

@@ -68,13 +68,15 @@ class MigrationRecord:
         return cls(**{**description, **old_and_new})
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``metrics()``: plans as text, event times None where they are the beginning or the end of time."""
+        """For ``metrics()``: the figures, and the plans as text."""
+        return {**self.figures(), "old_plan": self.old_plan.explain(), "new_plan": self.new_plan.explain()}
+
+    def figures(self) -> dict[str, Any]:
+        """Everything but the plans; event times are None where they are the beginning or the end of time."""
         return {
             "number": self.number,
             "strategy": self.strategy,
             "options": dict(self.options),
-            "old_plan": self.old_plan.explain(),
-            "new_plan": self.new_plan.explain(),
             "began_at": _instant(self.began_at),
             "ended_at": _instant(self.ended_at),
             "is_over": self.is_over,

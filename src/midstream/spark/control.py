@@ -1,7 +1,8 @@
 """The control directory: how plan changes reach a running query, from its own process or another.
 
     control_dir/
-      query.json            the query, its streams, its first plan: enough to check a command in any process
+      query.json            the query, its streams, its first plan: enough to check a command in any process; and a
+                            mark, which every command carries: numbers alone could be those of another directory
       status.json           what the query last told of itself
       commands/00000001.json, ...
 
@@ -17,6 +18,7 @@ import json
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,14 @@ class ControlDirectory:
         self.path = Path(tempfile.mkdtemp(prefix="midstream-control-") if path is None else path).absolute()
         self.commands_path = self.path / "commands"
         self._known: dict[str, dict[str, Any]] = {}
+        self._mark: str | None = None
 
     def create(self, query: Mapping[str, Any]) -> None:
         """Make the directory for a query, or check that it is this query's."""
         self.commands_path.mkdir(parents=True, exist_ok=True)
         known = self.query()
         if known is None:
-            _write(self.path / "query.json", query)
+            _write(self.path / "query.json", {**query, "mark": uuid.uuid4().hex})
             return
         different = [name for name in ("identity", "streams", "cells") if known.get(name) != query[name]]
         if different:
@@ -54,6 +57,13 @@ class ControlDirectory:
         """What ``create`` stored."""
         return _read(self.path / "query.json")
 
+    @property
+    def mark(self) -> str:
+        """What tells this directory's commands from another's."""
+        if self._mark is None:
+            self._mark = str((self.query() or {})["mark"])
+        return self._mark
+
     def status(self) -> dict[str, Any] | None:
         """What the query last told of itself."""
         return _read(self.path / "status.json")
@@ -65,7 +75,9 @@ class ControlDirectory:
         """All commands so far, in order."""
         for path in self.commands_path.glob("*.json"):
             if path.name not in self._known:
-                self._known[path.name] = json.loads(json.loads(path.read_text())["command"])
+                # Whatever else somebody may have put there is no command.
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    self._known[path.name] = json.loads(json.loads(path.read_text())["command"])
         return [self._known[name] for name in sorted(self._known)]
 
     @property
@@ -75,18 +87,19 @@ class ControlDirectory:
 
     @property
     def last_obeyed(self) -> int:
-        """Commands up to this one may have been for an earlier run; none, if no run has told of itself yet.
+        """Commands up to this one may have been for an earlier run; none, if no run has come to a second micro-batch.
 
-        A run that dies in its first micro-batch has told nothing: the next one must carry out the same commands.
+        A run may die in its first one, after some of its tasks have told: the next must carry out the same commands.
         """
-        return 0 if self.status() is None else self.last_number
+        status = self.status()
+        return 0 if status is None or status["metrics"]["batches"] < 2 else self.last_number
 
     def write(self, command: Mapping[str, Any]) -> int:
         """Give a command to the query; the command's number."""
         number = self.last_number
         while True:
             number += 1
-            line = json.dumps({**command, "id": number, "written": time.time()})
+            line = json.dumps({**command, "id": number, "directory": self.mark, "written": time.time()})
             temporary = self.commands_path / f"_{os.getpid()}_{time.monotonic_ns()}"
             temporary.write_text(json.dumps({"id": number, "command": line}) + "\n")
             try:

@@ -17,6 +17,7 @@ dead.
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,6 +157,13 @@ class DurableCell:
         standing, description = json.loads(kept[_STANDING]), json.loads(kept[_DESCRIPTION])
         _check_same_query(description["query"], setup.query)
         durable = cls(setup, description["first_plan"])
+        if description["columns"] != durable.cell.windows.columns():
+            # Another version of midstream may plan the same query otherwise.
+            raise CheckpointMismatch(
+                "the checkpoint keeps other columns of the streams' rows than the query reads",
+                detail=f"There: {description['columns']}. Now: {durable.cell.windows.columns()}.",
+                hint="Go on with the version of midstream that wrote it, or begin another checkpoint.",
+            )
         durable._restore(standing, description, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, way)
         durable._is_described_otherwise = durable.cell.has_running_migrations
         durable.rebuild_seconds = time.perf_counter() - began
@@ -210,19 +218,22 @@ class DurableCell:
 
     def _obey(self, command: Mapping[str, Any]) -> int:
         """Carry out a command; the watermark that it demands."""
-        kind = command["kind"]
-        if kind == "finish":
-            return NEVER
-        if kind == "idle":
-            self.time.declare_idle(command["stream"])
-        else:
-            self._migrate(command)
+        match command.get("kind"):
+            case "finish":
+                return NEVER
+            case "idle":
+                # Silence that was noticed by itself is over if a row has come since.
+                if self.streams[command["stream"]].rows <= command.get("rows", math.inf):
+                    self.time.declare_idle(command["stream"])
+            case "migrate":
+                self._migrate(command)
         return BEGINNING
 
     def _migrate(self, command: Mapping[str, Any]) -> None:
-        outcome: dict[str, Any] = {"id": command["id"], "outcome": "begun", "why": None, "migration": None}
-        if any(command["id"] == known["id"] for known in self._commands):
+        name = {"directory": command["directory"], "id": command["id"]}
+        if any(name.items() <= known.items() for known in self._commands):
             return
+        outcome: dict[str, Any] = {**name, "outcome": "begun", "why": None, "migration": None}
         try:
             plan = plan_from_json(command["plan"])
             plan.mark_as_derived_from(self.setup.derived_from)
@@ -230,7 +241,7 @@ class DurableCell:
                 outcome["outcome"] = "unchanged"
             self.cell.migrate(plan, command["strategy"], **command["options"])
             if outcome["outcome"] == "begun":
-                outcome["migration"] = self.cell.metrics()["migrations"][-1]["number"]
+                outcome["migration"] = self.cell.migrations
         except (BadMigration, BadPlan) as refusal:
             outcome |= {"outcome": "refused", "why": str(refusal)}
         self._commands = [*self._commands, outcome][-REMEMBERED_COMMANDS:]
@@ -272,6 +283,7 @@ class DurableCell:
             description = {
                 "query": self.setup.query,
                 "first_plan": self._first_json,
+                "columns": self.cell.windows.columns(),
                 "cell": self.cell.describe(),
                 "commands": self._commands,
             }
@@ -383,14 +395,9 @@ class DurableCell:
 
     def metrics(self) -> dict[str, Any]:
         """For the driver: what this cell did and holds."""
-        metrics = self.cell.metrics()
-        migrations = metrics.pop("migrations")
-        for migration in migrations:
-            del migration["old_plan"], migration["new_plan"]
-        numbered = {migration["number"]: migration for migration in migrations}
-        commands = [{**known, "record": numbered.get(known["migration"])} for known in self._commands]
+        commands = [{**known, "record": self.cell.record(known["migration"])} for known in self._commands]
         return {
-            **metrics,
+            **self.cell.counts(),
             "plan": self.cell.plan.explain(),
             "migrating": self.cell.has_running_migrations,
             "commands": commands,

@@ -15,10 +15,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import time
 import uuid
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any
@@ -32,11 +30,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from midstream.algebra.plan import Plan, Window
-from midstream.algebra.plan_json import plan_from_json, plan_to_json, stream_to_json
+from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.algebra.stream import Stream
 from midstream.engine.output import output_schema
 from midstream.engine.windows import Windows, fields_read
-from midstream.errors import BadPlan, NotStreaming, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
+from midstream.errors import (
+    BadPlan,
+    NoControlDirectory,
+    NotStreaming,
+    PushedTypeMismatch,
+    UnknownStreamPushed,
+    did_you_mean,
+    quoted,
+)
 from midstream.migration.cell import Cell
 from midstream.planning.partitioning import partition
 from midstream.query import ContinuousQuery
@@ -47,15 +53,14 @@ from midstream.spark.control import ControlDirectory
 from midstream.spark.durable_cell import CellSetup
 from midstream.spark.operator import CellOperator
 from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
-from midstream.spark.progress import Figures, Later, Progress
+from midstream.spark.progress import Progress
+from midstream.spark.reporting import Figures, Report
 from midstream.spark.types import check_frame, spark_schema
 
 __all__ = ["LiveQuery"]
 
 
 COMMAND_SCHEMA = "id long, command string"
-SHOWN_MIGRATIONS = 50
-"""Migrations in ``status.json``, the latest ones."""
 
 
 class LiveQuery:
@@ -83,43 +88,39 @@ class LiveQuery:
         self._streams = {name: streams[name] for name in sorted(streams)}
         self._spark, self.is_streaming = _check_frames(self._streams, frames)
         partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        self.partitioning = partition(default, _default_cells(self._spark) if cells is None else cells, rates)
+        self._control = ControlDirectory(_control_path(control_dir, self._spark)) if self.is_streaming else None
+        self.partitioning = partition(default, self._default_cells() if cells is None else cells, rates)
         self._keys = cell_keys(self.partitioning.cells)
         self._windows = Windows([self._first_plan, default])
         self._read = fields_read([self._first_plan, default])
-        self._control = ControlDirectory(control_dir)
-        self._plans: dict[int, Plan] = {}
-        self._writes = Later()
-        self._idle_after = _seconds(idle_after)
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
         self._name = f"midstream {uuid.uuid4().hex}"
         self._setup = self._make_setup(default)
-        self._progress = Progress(default, self.partitioning)
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
+        seconds = _seconds(idle_after)
         packed = self._packed(frames)
-        if not self.is_streaming:
+        if self._control is None:
+            self._report = Report(self._first_plan, None, Progress(default, self.partitioning), seconds)
             self.results = self._backfilled(packed)
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
         self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
+        progress = Progress(default, self.partitioning, self._control.mark)
+        self._report = Report(self._first_plan, self._control, progress, seconds)
         # As few tasks as there are cells: starting one costs more than what a small micro-batch has for it to do.
         self.results = self._operated(packed.union(self._commands()).coalesce(self.partitioning.cells))
 
     @property
     def control_dir(self) -> str:
         """Where commands to the query are written; ``midstream migrate`` takes it."""
-        return str(self._control.path)
+        return str(self._controlled("control_dir").path)
 
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
-        told = self._progress.plan_text() or (self._control.status() or {}).get("plan")
-        for command in reversed(self._migrations()):
-            if told is not None and self._plan_of(command).explain() == told:
-                return self._plan_of(command)
-        return self._first_plan
+        return self._report.plan
 
     def explain(self) -> str:
         """The plan in force, how rows are spread over cells, and what Spark does before."""
@@ -137,36 +138,36 @@ class LiveQuery:
         Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot change to it. Gives
         the number of the command; :meth:`history` tells what became of it. See ``docs/migration.md``.
         """
-        self._check_streaming("migrate")
+        control = self._controlled("migrate()")
         chosen = self.query.chosen(plan)
         # A cell without rows refuses whatever any cell would.
         Cell(self.plan, self.query.plan()).migrate(chosen, strategy, **options)
-        return self._control.write(
+        return control.write(
             {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": options}
         )
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
-        self._check_streaming("declare_idle")
+        control = self._controlled("declare_idle()")
         if stream not in self._streams:
             raise UnknownStreamPushed(
                 f'stream "{stream}" is not one of the query\'s streams',
                 detail=f"The query reads {quoted(self._streams)}.",
                 hint=did_you_mean(str(stream), self._streams),
             )
-        return self._control.write({"kind": "idle", "stream": stream})
+        return control.write({"kind": "idle", "stream": stream})
 
     def finish(self) -> int:
         """The end of all streams: the next micro-batch gives everything still held; later rows are late."""
-        self._check_streaming("finish")
-        return self._control.write({"kind": "finish"})
+        control = self._controlled("finish()")
+        return control.write({"kind": "finish"})
 
     def run_to_end(self, writer: DataStreamWriter) -> StreamingQuery:
         """Write all that is available, then the end of the streams: for a run over input that is complete.
 
         ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
         """
-        self._check_streaming("run_to_end")
+        self._controlled("run_to_end()")
         writer = writer.trigger(availableNow=True)
         writer.start().awaitTermination()
         self.finish()
@@ -176,27 +177,14 @@ class LiveQuery:
 
     def metrics(self) -> dict[str, Any]:
         """Counts of all cells together (``cells`` has each one's own), as of the last micro-batch that was told."""
-        return self._progress.metrics()
+        return self._report.metrics()
 
     def history(self) -> list[dict[str, Any]]:
         """The migrations asked for, in order: what was asked, and what became of it in each cell.
 
         ``state`` is "written" (no cell has told yet), "begun", "ended", "refused" or "unchanged".
         """
-        told = self._progress.outcomes()
-        latest = max(told, default=0)
-        return [
-            {
-                "id": command["id"],
-                "plan": self._plan_of(command).explain(),
-                "strategy": command["strategy"],
-                "options": command["options"],
-                "written": command["written"],
-                "state": _state(told.get(command["id"], []), is_past=command["id"] < latest),
-                "cells": told.get(command["id"], []),
-            }
-            for command in self._migrations()
-        ]
+        return self._report.history()
 
     # How it is made
 
@@ -268,9 +256,12 @@ class LiveQuery:
 
     def _commands(self) -> DataFrame:
         """Commands, to every cell."""
-        lines = self._spark.readStream.schema(COMMAND_SCHEMA).json(str(self._control.commands_path))
+        # With its scheme: the cluster's default may be another file system.
+        lines = self._spark.readStream.schema(COMMAND_SCHEMA).json(
+            f"file://{self._controlled('commands').commands_path}"
+        )
         every_cell = F.explode(F.array(*[F.lit(key).cast("long") for key in self._keys]))
-        return lines.select(
+        return lines.where("id is not null and command is not null").select(
             every_cell.alias("cell"),
             F.lit("command").alias("kind"),
             F.col("id").alias("place"),
@@ -278,8 +269,9 @@ class LiveQuery:
         )
 
     def _operated(self, packed: DataFrame) -> DataFrame:
-        told = self._spark.sparkContext.accumulator([], Figures(weakref.WeakMethod(self._told)))
-        operator = CellOperator(self._setup, self._name, self._keys, self._control.last_obeyed, told, self._is_hosted)
+        known = self._controlled("results").last_obeyed
+        told = self._spark.sparkContext.accumulator([], Figures(self._report.take))
+        operator = CellOperator(self._setup, self._name, self._keys, known, told, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )
@@ -293,51 +285,20 @@ class LiveQuery:
         """Inside columns have numbers: names of a select list may repeat."""
         return produced.toDF(*self._names)
 
-    def _migrations(self) -> list[dict[str, Any]]:
-        """The commands to migrate, in order."""
-        commands = self._control.commands() if self.is_streaming else []
-        return [command for command in commands if command["kind"] == "migrate"]
-
-    def _plan_of(self, command: Mapping[str, Any]) -> Plan:
-        if command["id"] not in self._plans:
-            plan = plan_from_json(command["plan"])
-            plan.mark_as_derived_from(self._first_plan.derived_from)
-            self._plans[command["id"]] = plan
-        return self._plans[command["id"]]
-
-    def _check_streaming(self, what: str) -> None:
-        if not self.is_streaming:
+    def _controlled(self, what: str) -> ControlDirectory:
+        if self._control is None:
             raise NotStreaming(
-                f"{what}() is for a query over streams", detail="Its DataFrames are batches: they are read once, whole."
+                f"{what} is for a query over streams", detail="Its DataFrames are batches: they are read once, whole."
             )
+        return self._control
 
-    def _told(self, figures: list[str]) -> None:
-        """A task has ended, and tells of its cells. Spark's scheduler waits for this: what takes time comes later."""
-        self._progress.take([json.loads(text) for text in figures])
-        self._writes.do(self._write_status)
-
-    def _write_status(self) -> None:
-        if self._idle_after is not None:
-            for stream in self._progress.silent(self._idle_after):
-                self.declare_idle(stream)
-        status = {
-            "plan": self.plan.explain(),
-            "history": self.history()[-SHOWN_MIGRATIONS:],
-            "metrics": self.metrics(),
-            "told": time.time(),
-        }
-        self._control.write_status(status)
-
-
-def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:
-    """What became of a command, from what the cells say; of old ones they remember nothing but that they are done."""
-    if not outcomes:
-        return "ended" if is_past else "written"
-    for state in ("refused", "unchanged"):
-        if any(outcome["outcome"] == state for outcome in outcomes):
-            return state
-    under_way = any(outcome["record"] is not None and not outcome["record"]["is_over"] for outcome in outcomes)
-    return "begun" if under_way else "ended"
+    def _default_cells(self) -> int:
+        """As many as the query was begun with; else one on a single machine, and one for each core of a cluster."""
+        begun = None if self._control is None else self._control.query()
+        if begun is not None:
+            return int(begun["cells"])
+        # A cell's state stays with an executor of one core.
+        return 1 if _is_local(self._spark) else max(1, self._spark.sparkContext.defaultParallelism)
 
 
 def _applied(backfill: Backfill) -> Callable[[tuple[Any, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -364,9 +325,14 @@ def _seconds(duration: datetime.timedelta | float | None) -> float | None:
     return seconds
 
 
-def _default_cells(spark: SparkSession) -> int:
-    """One on a single machine, else one for each core: a cell's state stays with an executor of one core."""
-    return 1 if _is_local(spark) else max(1, spark.sparkContext.defaultParallelism)
+def _control_path(path: str | os.PathLike[str] | None, spark: SparkSession) -> str | os.PathLike[str] | None:
+    if path is None and not _is_local(spark):
+        raise NoControlDirectory(
+            "a query on a cluster needs a control directory",
+            detail="Executors read commands from it, as they read any file.",
+            hint="Give control_dir=..., a directory that the driver and all executors share.",
+        )
+    return path
 
 
 def _is_local(spark: SparkSession) -> bool:

@@ -42,6 +42,8 @@ class LivingCells:
         self._forget()
         durable = self._cells.pop(key, None)
         if durable is None or durable.token != token:
+            # Not two at a time.
+            durable = None
             durable = make()
         yield from durable.work(commands, map(Pack.of_bytes, packs))
         durable.save(shelf)

@@ -198,7 +198,8 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    (together,) = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return together
 
 
 def _alike(windows: list[Window], partitioning: Partitioning) -> list[list[Window]]:

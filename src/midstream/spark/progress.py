@@ -6,68 +6,16 @@ next batch. A row that was sent to several cells is late in each of them: counts
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
-
-from pyspark.accumulators import AccumulatorParam
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.planning.partitioning import Partitioning
 from midstream.spark.durable_cell import counted_in
 
-__all__ = ["Figures", "Later", "Progress"]
-
-
-class Figures(AccumulatorParam[list[str]]):
-    """How figures come to the driver: gathered in a task, and handed on there instead of being kept."""
-
-    def __init__(self, take: Callable[[], Callable[[list[str]], None] | None] | None = None) -> None:
-        self._take = take
-
-    def __reduce__(self) -> tuple[type[Figures], tuple[()]]:
-        return Figures, ()
-
-    def zero(self, value: list[str]) -> list[str]:
-        return []
-
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
-        if self._take is None:
-            return value1 + value2
-        take = self._take()
-        if take is not None and value2:
-            take(value2)
-        return []
-
-
-class Later:
-    """Something to be done soon in a thread of its own; once, however often it is asked for meanwhile."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: Callable[[], None] | None = None
-        self._is_busy = False
-
-    def do(self, action: Callable[[], None]) -> None:
-        with self._lock:
-            self._waiting = action
-            if self._is_busy:
-                return
-            self._is_busy = True
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                action, self._waiting = self._waiting, None
-                if action is None:
-                    self._is_busy = False
-                    return
-            with contextlib.suppress(OSError):
-                action()
+__all__ = ["Progress"]
 
 
 _SUMS = (
@@ -83,9 +31,12 @@ _SUMS = (
 
 
 class Progress:
-    """The latest figures of every cell. Thread-safe: Spark tells from a thread of its own."""
+    """The latest figures of every cell. Thread-safe: Spark tells from a thread of its own.
 
-    def __init__(self, plan: Plan, partitioning: Partitioning) -> None:
+    ``directory`` is the mark of the control directory whose commands are meant (see ``control``).
+    """
+
+    def __init__(self, plan: Plan, partitioning: Partitioning, directory: str = "") -> None:
         self._lock = threading.Lock()
         self._cells: dict[int, dict[str, Any]] = {}
         self._outcomes: dict[int, dict[int, dict[str, Any]]] = {}
@@ -93,7 +44,9 @@ class Progress:
         windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
         self._last_rows = dict.fromkeys(windows, 0)
-        self._last_seen = dict.fromkeys(windows, time.monotonic())
+        self._last_seen: dict[str, float] = {}
+        self._asked: dict[str, int] = {}
+        self._directory = directory
 
     def take(self, cells: list[dict[str, Any]]) -> None:
         """New figures of some cells, after a micro-batch."""
@@ -102,20 +55,27 @@ class Progress:
                 self._rebuilds += figures["rebuild_seconds"] is not None
                 self._cells[figures["cell"]] = figures
                 for command in figures["commands"]:
+                    if command["directory"] != self._directory:
+                        continue
                     told = self._outcomes.setdefault(command["id"], {})
                     told[figures["cell"]] = {"cell": figures["cell"], **command}
             for stream, counts in self._streams().items():
-                if counts["rows"] > self._last_rows[stream]:
+                # Time begins to count with the first micro-batch: it may have been long in coming.
+                if counts["rows"] > self._last_rows[stream] or stream not in self._last_seen:
                     self._last_rows[stream] = counts["rows"]
                     self._last_seen[stream] = time.monotonic()
 
-    def silent(self, seconds: float) -> list[str]:
-        """Streams without a row for so long, while others had some, that are not known to be idle."""
+    def fallen_silent(self, seconds: float) -> dict[str, int]:
+        """Streams without a row for so long, while others had some, and how many rows they had; each is told once."""
         with self._lock:
             now = time.monotonic()
             idle = {stream for figures in self._cells.values() for stream in figures["idle"]}
             silent = [stream for stream, seen in self._last_seen.items() if now - seen > seconds]
-            return [] if len(silent) == len(self._last_seen) else [s for s in silent if s not in idle]
+            if len(silent) == len(self._last_seen):
+                return {}
+            rows = {s: self._last_rows[s] for s in silent if s not in idle and self._asked.get(s) != self._last_rows[s]}
+            self._asked.update(rows)
+            return rows
 
     def metrics(self) -> dict[str, Any]:
         """The figures of all cells together, and each cell's own."""

@@ -35,8 +35,11 @@ SETTINGS: Mapping[str, str] = {
 """What :func:`session` sets, with the reason beside it where it is not plain."""
 
 
-def session(master: str = "local[2]", cells: int = 1, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on this machine or a cluster. ``cells`` is the number that queries will have: one partition each."""
+def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on this machine (by default two cores, and four attempts at a task) or a cluster.
+
+    ``cells`` is the number that queries will have: one partition each.
+    """
     # Python workers must find midstream and everything it needs where the driver does.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -55,6 +55,12 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
     """Refuse a DataFrame that is not what the stream declares."""
     names = frame.schema.names
     for field in declared.schema:
+        if field.name.startswith("__"):
+            raise BadStreamDeclaration(
+                f'column "{field.name}" of stream "{declared.name}" begins with two underscores',
+                detail="On Spark such names are kept for columns of midstream's own.",
+                hint=f'Rename it: frame.withColumnRenamed("{field.name}", "{field.name.lstrip("_")}").',
+            )
         if names.count(field.name) != 1:
             raise MissingColumn(
                 f'column "{field.name}" of stream "{declared.name}" is '
