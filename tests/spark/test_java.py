@@ -1,6 +1,7 @@
 """Which Java Spark is given. The Javas here are scripts that say what a Java would say."""
 
 import os
+import shlex
 import stat
 import subprocess
 
@@ -21,7 +22,7 @@ def a_java(home, version, has_module=True):
     spelled = f"1.{version}" if version < 9 else version
     program.write_text(
         f"#!/bin/sh\n{refusal}\n"
-        f"echo 'Property settings:' >&2; echo '    java.home = {home}' >&2\n"
+        f"echo 'Property settings:' >&2; echo {shlex.quote(f'    java.home = {home}')} >&2\n"
         f"echo '    java.specification.version = {spelled}' >&2; echo \"ran with $*\"\n"
     )
     program.chmod(0o755)

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from midstream.demo.recording import Batch, join_states
 from midstream.demo.scenario import ALIASES, OLD_ORDER, SPARK_SCHEMAS, Size, query
-from midstream.errors import BrokenRun
+from midstream.errors import BrokenRun, MidstreamError
 from midstream.spark.session import passing_session
 
 __all__ = ["SparkRunner", "committed_files"]
@@ -42,7 +42,7 @@ class SparkRunner:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
-            spark = opened.enter_context(passing_session(settings=_SETTINGS))
+            spark = self._started(opened)
             frames = {
                 name: spark.readStream.schema(SPARK_SCHEMAS[name])
                 .option("maxFilesPerTrigger", 1)
@@ -62,6 +62,17 @@ class SparkRunner:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.close()
+
+    def _started(self, opened: contextlib.ExitStack) -> Any:
+        """Spark; if it does not start, what its log says instead of a stack trace."""
+        log = self._folder / "spark.log"
+        try:
+            return opened.enter_context(passing_session(settings=_SETTINGS, log=log))
+        except MidstreamError:
+            raise
+        except Exception as problem:
+            said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+            raise BrokenRun("Spark did not start", detail=" | ".join(said[-3:]) or str(problem)) from problem
 
     def batches(self) -> Iterator[Batch | None]:
         while self._rows < self._size.rows_in_all:

@@ -29,7 +29,7 @@ COLOURS = {
     Phase.MIGRATING: "#f9a825",
     Phase.GOOD_AGAIN: "#1565c0",
 }
-HEADINGS = ("phase", "batches", "median batch, s", "rows/s in", "results/s out")
+HEADINGS = ("phase", "batches", "median s", "rows in/s", "results out/s")
 _LEVELS = ("lowest join", "middle join", "topmost join")
 _DRAWING: Any = {"axes.grid": True, "grid.alpha": 0.3, "font.size": 9, "axes.titlesize": 10, "svg.fonttype": "none"}
 _STYLE = """

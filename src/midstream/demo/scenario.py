@@ -89,7 +89,7 @@ class Size:
         return len(ALIASES) * self.rows * self.batches
 
 
-FULL = Size(rows=40_000, visits=3_300, known=60, batches=50, release=22, migrate_after=8)
+FULL = Size(rows=20_000, visits=1_000, known=24, batches=60, release=26, migrate_after=8)
 """The demo as it is shown."""
 
 
@@ -100,7 +100,6 @@ def query() -> ContinuousQuery:
 
 def make_batch(size: Size, number: int) -> dict[str, pa.Table]:
     """The rows of one micro-batch, by stream; always the same."""
-    rare = "orders" if number < size.release else "searches"
     tables = {}
     for place, stream in enumerate(STREAMS):
         random = np.random.default_rng([number, place])
@@ -108,14 +107,24 @@ def make_batch(size: Size, number: int) -> dict[str, pa.Table]:
         moments = number + np.sort(random.random(size.rows))
         ids = np.arange(size.rows) + number * size.rows
         visits = np.floor((moments + random.random(size.rows)) * size.visits).astype(np.int64)
-        if stream.name == rare:
-            unknown = random.permutation(size.rows)[size.known :]
-            visits[unknown] = -1 - ids[unknown]
+        unknown = _comes_without_visit(stream.name, size, moments)
+        unknown[random.permutation(size.rows)[: size.known]] = False
+        visits[unknown] = -1 - ids[unknown]
         columns = {"ts": _timestamps(moments), "visit": pa.array(visits), "id": pa.array(ids)}
         if stream.name == "orders":
             columns["amount"] = pa.array(np.round(random.gamma(2.0, 30.0, size.rows), 2))
         tables[stream.name] = pa.table(columns, schema=stream.schema)
     return tables
+
+
+def _comes_without_visit(stream: str, size: Size, moments: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which rows lack the number of their visit, but for a few. The searches' part of the release comes first, by the
+    length of the window: else orders that have become better would meet searches that were still good."""
+    if stream == "orders":
+        return moments < size.release
+    if stream == "searches":
+        return moments >= size.release - WINDOW_MINUTES / BATCH_MINUTES
+    return np.zeros(len(moments), np.bool_)
 
 
 def _timestamps(moments: npt.NDArray[np.float64]) -> pa.Array:

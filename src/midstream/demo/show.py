@@ -95,7 +95,7 @@ def _watch(runner: Runner, recording: Recording, view: View) -> None:
 
 def _summarise(console: Console, recording: Recording) -> None:
     """Throughput in each phase."""
-    table = Table(*HEADINGS, box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(*HEADINGS, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     for row in phase_rows(recording):

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -58,15 +59,39 @@ def session(master: str = "local[2]", cells: int = 1, settings: Mapping[str, str
 
 @contextlib.contextmanager
 def passing_session(
-    master: str = "local[2]", cells: int = 1, settings: Mapping[str, str] | None = None
+    master: str = "local[2]", cells: int = 1, settings: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session that is stopped at the end; if there is one already, that one, and it stays."""
+    """A session that is stopped at the end; if there is one already, that one, and it stays.
+
+    What Spark's Java and its Python workers write goes to ``log`` instead of the terminal, if that is given.
+    """
     there = SparkSession.getActiveSession()
     if there is not None:
         yield there
         return
-    spark = session(master, cells, settings)
+    with contextlib.nullcontext() if log is None else _written_to(log):
+        spark = session(master, cells, settings)
     try:
         yield spark
     finally:
-        spark.stop()
+        # Java may be gone: then there is nothing to stop.
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _written_to(log: Path) -> Iterator[None]:
+    """Standard output and standard error are a file for processes that start meanwhile."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for number in kept:
+            os.dup2(written, number)
+        yield
+    finally:
+        os.close(written)
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
