@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help test check soak chaos bench lock clean
+.PHONY: help demo test check soak chaos bench lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS="--strategy gen-mig --no-spark"
+	$(BIN)/python -m midstream.demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (under 8 minutes on 2 cores)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal

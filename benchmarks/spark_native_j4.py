@@ -39,6 +39,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.j4 import SIZES, STREAMS, Size, connect, duckdb_sql, make_batches
+from midstream.spark.java import provide_java
 
 __all__ = [
     "FASTEST",
@@ -126,6 +127,7 @@ def local_session(
 ) -> SparkSession:
     """A quiet Spark session on this machine; its Python workers run in this environment."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    provide_java()
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

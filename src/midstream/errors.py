@@ -29,10 +29,13 @@ __all__ = [
     "DecreasingWatermark",
     "DuplicateName",
     "FinishedRun",
+    "JavaMissing",
     "MidstreamError",
     "MissingColumn",
+    "NoControlDirectory",
     "NotStreaming",
     "NotSupported",
+    "PackageMissing",
     "PlanError",
     "PushedTypeMismatch",
     "QueryError",
@@ -226,15 +229,27 @@ class NotStreaming(RunError):
 
 
 class SparkMissing(RunError):
-    """Spark, or the Java that it needs, is not installed."""
+    """Spark is not installed."""
 
     code = "M3007"
+
+
+class JavaMissing(RunError):
+    """The Java that Spark needs is not installed, or too old."""
+
+    code = "M3008"
+
+
+class PackageMissing(RunError):
+    """A Python package that only this part of midstream needs is not installed."""
+
+    code = "M3009"
 
 
 class NoControlDirectory(RunError):
     """A query that other machines work on needs a control directory that all can read."""
 
-    code = "M3009"
+    code = "M3010"
 
 
 class DataError(MidstreamError):

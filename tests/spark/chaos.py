@@ -257,6 +257,9 @@ class Conductor:
                 continue
 
     def _start_cluster(self) -> None:
+        from midstream.spark.java import provide_java
+
+        provide_java()
         port = _free_port()
         self.master = f"spark://127.0.0.1:{port}"
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -1,18 +1,23 @@
 """A Spark session with the settings that suit midstream: for the command line, tests and first steps.
 
-Nothing else in midstream creates a session or stops one. On a session of your own, set what matters to you of
-:data:`SETTINGS`; only the state store provider is required.
+Nothing else in midstream creates a session or stops one. A Java is found or brought along, see ``java``. On a session
+of your own, set what matters to you of :data:`SETTINGS`; only the state store provider is required.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "session"]
+from midstream.spark.java import provide_java
+
+__all__ = ["SETTINGS", "passing_session", "session"]
 
 SETTINGS: Mapping[str, str] = {
     # The only provider that transformWithState works with; its changelog makes a commit as large as the change.
@@ -43,6 +48,9 @@ def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, s
     # Python workers must find midstream and everything it needs where the driver does.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if SparkContext._gateway is None:
+        # Else Java runs already.
+        provide_java()
     builder = SparkSession.builder.master(master).appName("midstream")
     chosen = {**SETTINGS, "spark.sql.shuffle.partitions": str(cells), **(settings or {})}
     for name, value in chosen.items():
@@ -50,3 +58,43 @@ def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, s
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextlib.contextmanager
+def passing_session(
+    master: str = "local[2]", cells: int = 1, settings: Mapping[str, str] | None = None, log: Path | None = None
+) -> Iterator[SparkSession]:
+    """A session that is stopped at the end; if there is one already, that one, and it stays.
+
+    What Spark's Java and its Python workers write goes to ``log`` instead of the terminal, if that is given.
+    """
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        yield there
+        return
+    with contextlib.nullcontext() if log is None else _written_to(log):
+        spark = session(master, cells, settings)
+    try:
+        yield spark
+    finally:
+        # Java may be gone: then there is nothing to stop.
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _written_to(log: Path) -> Iterator[None]:
+    """Standard output and standard error are a file for processes that start meanwhile."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for number in kept:
+            os.dup2(written, number)
+        yield
+    finally:
+        os.close(written)
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)

@@ -1,0 +1,149 @@
+"""The demo's query on Spark: files in, a parquet sink out, and figures as the micro-batches end.
+
+Each micro-batch takes one file per stream. Spark tells how long a batch took, midstream what it did; the two arrive one
+after the other, and are put together by the batch's number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from midstream.demo.recording import Batch, join_states
+from midstream.demo.scenario import ALIASES, OLD_ORDER, SPARK_SCHEMAS, Size, query
+from midstream.errors import BrokenRun, MidstreamError
+from midstream.spark.session import passing_session
+
+__all__ = ["SparkRunner", "committed_files"]
+
+POLL_SECONDS = 0.05
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # DuckDB reads it as what it is: an instant.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+class SparkRunner:
+    """The query on a Spark of this machine, which is started here and stopped at the end (unless it was there)."""
+
+    def __init__(self, size: Size, folder: Path) -> None:
+        self._size = size
+        self._folder = folder
+        self._told: dict[int, dict[str, Any]] = {}
+        self._results = 0
+        self._rows = 0
+        self._next = 0
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            spark = self._started(opened)
+            frames = {
+                name: spark.readStream.schema(SPARK_SCHEMAS[name])
+                .option("maxFilesPerTrigger", 1)
+                .parquet(str(self._folder / "in" / name))
+                for name in ALIASES
+            }
+            self._live = query().run_on_spark(frames, plan=OLD_ORDER, cells=1, control_dir=self._folder / "control")
+            writer = self._live.results.writeStream.format("parquet")
+            self._running = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start(
+                str(self._folder / "out")
+            )
+            opened.callback(self._running.stop)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def _started(self, opened: contextlib.ExitStack) -> Any:
+        """Spark; if it does not start, what its log says instead of a stack trace."""
+        log = self._folder / "spark.log"
+        try:
+            return opened.enter_context(passing_session(settings=_SETTINGS, log=log))
+        except MidstreamError:
+            raise
+        except Exception as problem:
+            said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+            raise BrokenRun("Spark did not start", detail=" | ".join(said[-3:]) or str(problem)) from problem
+
+    def batches(self) -> Iterator[Batch | None]:
+        while self._rows < self._size.rows_in_all:
+            self._note_told()
+            ended = list(self._ended())
+            yield from ended
+            if not ended:
+                yield None
+                self._check_alive()
+                time.sleep(POLL_SECONDS)
+        self._live.finish()
+        self._running.processAllAvailable()
+
+    def migrate(self, order: str, strategy: str) -> None:
+        self._live.migrate(order, strategy)
+
+    def migration(self) -> Mapping[str, Any]:
+        history = self._live.history()
+        cells = history[-1]["cells"] if history else []
+        return (cells[0]["record"] or {}) if cells else {}
+
+    def result_files(self) -> list[Path]:
+        return committed_files(self._folder / "out")
+
+    def _note_told(self) -> None:
+        """Keep the latest figures under the number of their batch."""
+        metrics = self._live.metrics()
+        if metrics["batches"]:
+            self._told[metrics["batches"] - 1] = metrics
+
+    def _ended(self) -> Iterator[Batch]:
+        """The batches that have ended since the last call."""
+        last = self._running.lastProgress
+        if last is None or last.batchId < self._next:
+            return
+        several = last.batchId > self._next
+        for progress in self._running.recentProgress if several else [last]:
+            if progress.batchId >= self._next and "addBatch" in progress.durationMs:
+                self._next = progress.batchId + 1
+                yield self._batch(progress.batchId, progress.durationMs["triggerExecution"] / 1000)
+
+    def _batch(self, number: int, seconds: float) -> Batch:
+        # A batch's figures come before its end, and those of the next one much later.
+        metrics = self._told.get(number) or self._live.metrics()
+        self._told = {batch: told for batch, told in self._told.items() if batch > number}
+        rows = sum(stream["rows"] for stream in metrics["streams"].values())
+        batch = Batch(
+            number,
+            seconds,
+            rows - self._rows,
+            metrics["results"] - self._results,
+            metrics["cells"][0]["plan"],
+            metrics["migrating"],
+            metrics["window_rows"],
+            join_states(metrics["cells"]),
+        )
+        self._rows, self._results = rows, metrics["results"]
+        return batch
+
+    def _check_alive(self) -> None:
+        if not self._running.isActive:
+            problem = self._running.exception()
+            raise BrokenRun("the query on Spark has stopped", detail=str(problem) if problem else None)
+
+
+def committed_files(folder: Path) -> list[Path]:
+    """The files of a parquet sink that its log names: others belong to attempts that failed."""
+    log = folder / "_spark_metadata"
+    files = set()
+    for entry in sorted(log.iterdir()) if log.is_dir() else []:
+        if not entry.name.startswith("."):
+            for line in entry.read_text().splitlines()[1:]:
+                files.add(Path(json.loads(line)["path"].removeprefix("file://")))
+    return sorted(files)

@@ -1,0 +1,99 @@
+"""What the demo asks of an engine, and the engine in this process. The one on Spark is in ``on_spark``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pyarrow.parquet as pq
+
+from midstream.demo.recording import Batch, join_states
+from midstream.demo.scenario import OLD_ORDER, Size, query, read_batch
+
+__all__ = ["LocalRunner", "Runner"]
+
+
+class Runner(Protocol):
+    """The query at work on files, batch by batch."""
+
+    def batches(self) -> Iterator[Batch | None]:
+        """Each micro-batch when it has ended, to the end of the input; None from time to time while nothing has."""
+
+    def migrate(self, order: str, strategy: str) -> None:
+        """Replace the plan while the query runs."""
+
+    def migration(self) -> Mapping[str, Any]:
+        """The record of the migration."""
+
+    def result_files(self) -> list[Path]:
+        """The parquet files that hold the results, once the run is over."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LocalRunner:
+    """The query in this process. Reading the input and writing the results are not part of a batch's time."""
+
+    def __init__(self, size: Size, folder: Path) -> None:
+        self._size = size
+        self._input = folder / "in"
+        self._output = folder / "out"
+        self._output.mkdir()
+        self._run = query().run_locally(OLD_ORDER)
+        self._files: list[Path] = []
+        self._to_add = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def batches(self) -> Iterator[Batch]:
+        for number in range(self._size.batches):
+            tables = read_batch(self._input, number)
+            began = time.perf_counter()
+            results = self._run.push(tables)
+            # A strategy may work when it is asked to begin: that belongs to the batch that had to wait for it.
+            seconds = time.perf_counter() - began + self._to_add
+            self._to_add = 0.0
+            self._keep(results)
+            metrics = self._run.metrics()
+            yield Batch(
+                number,
+                seconds,
+                sum(table.num_rows for table in tables.values()),
+                results.num_rows,
+                self._run.plan.explain(),
+                self._run.migrating,
+                metrics["window_rows"],
+                join_states([metrics]),
+            )
+        self._keep(self._run.finish())
+
+    def migrate(self, order: str, strategy: str) -> None:
+        began = time.perf_counter()
+        self._run.migrate(order, strategy)
+        self._to_add = time.perf_counter() - began
+
+    def migration(self) -> Mapping[str, Any]:
+        records: list[dict[str, Any]] = self._run.metrics()["migrations"]
+        return records[-1] if records else {}
+
+    def result_files(self) -> list[Path]:
+        return self._files
+
+    def _keep(self, results: Any) -> None:
+        if results.num_rows:
+            path = self._output / f"{len(self._files):05d}.parquet"
+            pq.write_table(results, path)
+            self._files.append(path)

@@ -1,0 +1,110 @@
+"""The course of the demo, from making its data to the verdict."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from midstream.demo.checking import compare_with_duckdb
+from midstream.demo.recording import Recording
+from midstream.demo.report import HEADINGS, phase_rows, write_report
+from midstream.demo.runner import LocalRunner, Runner
+from midstream.demo.scenario import FULL, NEW_ORDER, OLD_ORDER, TEXT, Size, make_batch, query, write_input
+from midstream.demo.view import View, view_for
+
+__all__ = ["show_demo"]
+
+_SMALL = Size(rows=200, visits=50, known=20, batches=4, release=2, migrate_after=0)
+"""Enough rows to make every kernel that the demo needs be compiled."""
+
+
+def show_demo(
+    strategy: str, spark: bool, output: Path, console: Console | None, folder: Path, size: Size = FULL
+) -> int:
+    """Run the demo with its files in the folder; 0 if the results are exact, else 1."""
+    console = console or Console()
+    began = time.monotonic()
+    shop = query()
+    recording = Recording(
+        size, strategy, "Spark" if spark else "this process", shop.plan(OLD_ORDER), shop.plan(NEW_ORDER)
+    )
+    # A run without rows refuses whatever any run would: better now than halfway.
+    shop.run_locally(OLD_ORDER).migrate(NEW_ORDER, strategy)
+    _say(console, TEXT)
+    _prepare(console, size, strategy, folder / "in")
+    if spark:
+        _say(console, "starting Spark ...")
+    with _runner(spark, size, folder) as runner:
+        with view_for(console) as view:
+            _watch(runner, recording, view)
+        recording.migration = runner.migration()
+    _say(console, f"comparing with DuckDB over all {sum(batch.rows for batch in recording.batches):,} rows ...")
+    verdict = compare_with_duckdb(folder / "in", runner.result_files(), folder / "duckdb")
+    picture, page = write_report(recording, verdict, output)
+    _summarise(console, recording)
+    rows = sum(batch.rows for batch in recording.batches)
+    console.print(
+        f"{rows:,} rows in, {verdict}", style="bold green" if verdict.is_exact else "bold red", highlight=False
+    )
+    _say(console, f"{time.monotonic() - began:.0f} s in all; pictures of the run:\n  {picture}\n  {page}")
+    return 0 if verdict.is_exact else 1
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _prepare(console: Console, size: Size, strategy: str, folder: Path) -> None:
+    """Write the input; have the engine's code compiled, so that it is ready when a worker of Spark needs it."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("compiling (longer the first time)", total=size.batches + _SMALL.batches)
+        run = query().run_locally(OLD_ORDER)
+        for number in range(_SMALL.batches):
+            if number == _SMALL.release:
+                run.migrate(NEW_ORDER, strategy)
+            run.push(make_batch(_SMALL, number))
+            progress.advance(task)
+        progress.update(task, description="writing the input")
+        for _ in write_input(size, folder):
+            progress.advance(task)
+
+
+def _runner(spark: bool, size: Size, folder: Path) -> Runner:
+    if not spark:
+        return LocalRunner(size, folder)
+    # Spark need not be installed to run the demo without it.
+    runner: Runner = importlib.import_module("midstream.demo.on_spark").SparkRunner(size, folder)
+    return runner
+
+
+def _watch(runner: Runner, recording: Recording, view: View) -> None:
+    """Follow the run to its end, and ask for the new plan when it is time."""
+    for batch in runner.batches():
+        if batch is not None:
+            recording.batches.append(batch)
+            if recording.should_migrate:
+                runner.migrate(NEW_ORDER, recording.strategy)
+                recording.asked_at = len(recording.batches)
+        view.show(recording)
+
+
+def _summarise(console: Console, recording: Recording) -> None:
+    """Throughput in each phase."""
+    table = Table(*HEADINGS, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in phase_rows(recording):
+        table.add_row(*row)
+    console.print(table, highlight=False)
+    slowdown, speedup = recording.slowdown(), recording.speedup()
+    if slowdown is not None and speedup is not None:
+        _say(
+            console,
+            f"The release made a batch {slowdown:.1f} times as long; the new plan, {speedup:.1f} times as fast, was in "
+            f"force from batch {(recording.switched_at or 0) + 1} on. The query never stopped.",
+        )

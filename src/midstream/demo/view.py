@@ -1,0 +1,200 @@
+"""The run as it happens: on a terminal a picture that is drawn again and again, elsewhere a line per micro-batch."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from midstream.algebra.plan import Join
+from midstream.demo.recording import Batch, Phase, Recording
+
+__all__ = ["STYLES", "LiveView", "PlainView", "View", "sparkline", "tree_with_states", "view_for"]
+
+BARS = "▁▂▃▄▅▆▇█"
+STYLES = {
+    Phase.WARM_UP: "grey50",
+    Phase.GOOD: "green",
+    Phase.BAD: "red",
+    Phase.MIGRATING: "yellow",
+    Phase.GOOD_AGAIN: "cyan",
+}
+REFRESH_SECONDS = 0.25
+_RECENT = 3
+"""Batches that rates are computed from."""
+
+
+class View(Protocol):
+    """Somebody who is told how the run goes on."""
+
+    def show(self, recording: Recording) -> None:
+        """Something may have changed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def view_for(console: Console) -> View:
+    """The view that suits the console."""
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+
+
+class PlainView:
+    """A line per micro-batch, and one for each thing that happens."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown = 0
+        self._is_asked = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, recording: Recording) -> None:
+        for batch in recording.batches[self._shown :]:
+            if batch.number == recording.size.release:
+                self._print(_RELEASE)
+            if batch.number == recording.switched_at:
+                self._print(f"the new plan is in force:\n{recording.new_plan.explain()}")
+            self._print(self._line(recording, batch))
+        self._shown = len(recording.batches)
+        if recording.asked_at is not None and not self._is_asked:
+            self._is_asked = True
+            self._print(f"the query goes on and is asked to change its plan ({recording.strategy})")
+
+    def _line(self, recording: Recording, batch: Batch) -> str:
+        return (
+            f"batch {batch.number + 1:3d} of {recording.size.batches}  {batch.seconds:6.2f} s  "
+            f"{batch.rows:9,} rows  {batch.results:9,} results  {sum(batch.states):12,} state rows  "
+            f"{recording.phase(batch).value}"
+        )
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+_RELEASE = "release: from here on orders carry the number of their visit, and searches do not"
+
+
+class LiveView:
+    """Plan, rates, states and batch times in one picture."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._shown = -1
+        self._drawn = 0.0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, recording: Recording) -> None:
+        now = time.monotonic()
+        if len(recording.batches) == self._shown and now - self._drawn < REFRESH_SECONDS:
+            return
+        self._shown, self._drawn = len(recording.batches), now
+        self._live.update(self._picture(recording, now - self._began), refresh=True)
+
+    def _picture(self, recording: Recording, seconds: float) -> RenderableType:
+        batches = recording.batches
+        phase = recording.phase(batches[-1]) if batches else Phase.WARM_UP
+        title = f"midstream · {recording.engine} · batch {len(batches)} of {recording.size.batches} · {seconds:.0f} s"
+        parts: list[RenderableType] = [
+            Text.assemble(("● ", STYLES[phase]), (phase.value if batches else "first batch", f"bold {STYLES[phase]}")),
+            Text(),
+            *tree_with_states(recording),
+            Text(),
+            _rates(recording),
+            Text(),
+            Text("batch time", style="bold"),
+            *sparkline(recording, max(20, self._console.width - 16)),
+            Text(),
+            _events(recording),
+        ]
+        return Panel(Group(*parts), title=title, border_style="blue", padding=(0, 2))
+
+
+def tree_with_states(recording: Recording) -> list[Text]:
+    """The plan in force, a line per operator, with what the joins hold."""
+    states = list(recording.batches[-1].states) if recording.batches else []
+    lines = []
+    plan = recording.plan
+    for line in plan.explain().splitlines():
+        text = Text(line, no_wrap=True, overflow="ellipsis")
+        is_join = line.lstrip("│├└─ ").startswith(Join.__name__)
+        if is_join and states:
+            # The tree begins with the topmost join, the states with the lowest; each join is below the one before.
+            text.append(f"   {states.pop():,} rows of state", style="bold magenta")
+        lines.append(text)
+    return lines
+
+
+def _rates(recording: Recording) -> Table:
+    """Rows and results per second, of late and in all."""
+    table = Table.grid(padding=(0, 3))
+    for _ in range(4):
+        table.add_column(justify="right")
+    table.add_row("", Text("per second", style="dim"), Text("in all", style="dim"), Text("in windows", style="dim"))
+    recent = recording.batches[-_RECENT:]
+    seconds = sum(batch.seconds for batch in recent) or 1.0
+    for name in ("rows", "results"):
+        table.add_row(
+            Text(f"{name} {'in' if name == 'rows' else 'out'}", style="bold"),
+            f"{sum(getattr(batch, name) for batch in recent) / seconds:,.0f}",
+            f"{sum(getattr(batch, name) for batch in recording.batches):,}",
+            f"{recent[-1].window_rows:,}" if recent and name == "rows" else "",
+        )
+    return table
+
+
+def sparkline(recording: Recording, width: int) -> list[Text]:
+    """The batch times as bars, and below them when the release was and when the plan changed."""
+    shown = recording.batches[-width:]
+    # Java's first steps would make all others look alike.
+    ordinary = [batch.seconds for batch in recording.batches if batch.number >= recording.size.warm_up]
+    most = max(ordinary or [batch.seconds for batch in shown] or [1.0])
+    bars, marks = Text(), Text()
+    for batch in shown:
+        height = min(len(BARS) - 1, int(batch.seconds / most * (len(BARS) - 1) + 0.5))
+        bars.append(BARS[height], style=STYLES[recording.phase(batch)])
+        mark = "R" if batch.number == recording.size.release else "P" if batch.number == recording.switched_at else " "
+        marks.append(mark, style="bold")
+    if shown:
+        bars.append(f"  {shown[-1].seconds:.2f} s", style="bold")
+    return [bars, marks]
+
+
+def _events(recording: Recording) -> Text:
+    """What has happened, and what comes next."""
+    text = Text()
+    text.append("R ", style="bold")
+    text.append(_RELEASE if len(recording.batches) > recording.size.release else "a release is to come", style="dim")
+    text.append("\nP ", style="bold")
+    if recording.switched_at is not None:
+        text.append(f"the plan was replaced in batch {recording.switched_at + 1} ({recording.strategy})", style="dim")
+    elif recording.asked_at is not None:
+        text.append(f"a better plan was asked for after batch {recording.asked_at} ({recording.strategy})", style="dim")
+    else:
+        text.append("the plan is the one that the query was started with", style="dim")
+    return text

@@ -1,0 +1,138 @@
+"""The demo in a small size, from its data to the verdict."""
+
+import io
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from midstream.demo import __main__ as command_line
+from midstream.demo import show
+from midstream.demo.checking import Verdict, compare_with_duckdb
+from midstream.demo.recording import Phase, Recording
+from midstream.demo.runner import LocalRunner
+from midstream.demo.scenario import NEW_ORDER, OLD_ORDER, STREAMS, TEXT, Size, make_batch, query, write_input
+from midstream.demo.view import LiveView
+from midstream.testing import join_intervals
+
+SMALL = Size(rows=1500, visits=250, known=40, batches=14, release=5, migrate_after=3, warm_up=2)
+
+
+def quiet_console(width=100, **options):
+    return Console(file=io.StringIO(), width=width, **options)
+
+
+def shown(console):
+    return console.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run in this process, with its files."""
+    folder = tmp_path_factory.mktemp("demo")
+    for _ in write_input(SMALL, folder / "in"):
+        pass
+    shop = query()
+    recording = Recording(SMALL, "jisc", "this process", shop.plan(OLD_ORDER), shop.plan(NEW_ORDER))
+    console = quiet_console(force_terminal=True, height=40)
+    runner = LocalRunner(SMALL, folder)
+    with LiveView(console) as view:
+        show._watch(runner, recording, view)
+    return folder, runner.result_files(), recording, console
+
+
+def test_the_demo_counts_what_the_oracle_counts_and_leaves_a_report(tmp_path):
+    console = quiet_console()
+    work, output = tmp_path / "work", tmp_path / "report"
+    work.mkdir()
+    assert show.show_demo("jisc", False, output, console, work, SMALL) == 0
+    batches = [make_batch(SMALL, number) for number in range(SMALL.batches)]
+    whole = {stream.name: pa.concat_tables([batch[stream.name] for batch in batches]) for stream in STREAMS}
+    expected = join_intervals(TEXT, STREAMS, whole).num_rows
+    assert expected > 10_000
+    text = shown(console)
+    assert f"{SMALL.rows_in_all:,} rows in, {expected:,} results, 0 missing, 0 repeated" in text
+    assert len(re.findall(r"^batch +\d+ of 14 ", text, re.MULTILINE)) == SMALL.batches
+    events = [text.index(event) for event in ("release:", "is asked to change its plan (jisc)", "new plan is in force")]
+    assert events == sorted(events)
+    assert (output / "demo.png").read_bytes().startswith(b"\x89PNG")
+    page = (output / "demo.html").read_text()
+    assert f"{expected:,} results, 0 missing, 0 repeated" in page
+    assert page.count("<svg") == 1
+    assert not re.search(r"<(script|link|img|iframe)|@import|url\(\s*['\"]?http", page)
+
+
+@pytest.mark.parametrize("strategy", ["moving-state", "gen-mig", "parallel-track"])
+def test_every_strategy_gives_the_same(tmp_path, strategy):
+    console = quiet_console()
+    (tmp_path / "work").mkdir()
+    assert show.show_demo(strategy, False, tmp_path, console, tmp_path / "work", SMALL) == 0
+    assert ", 0 missing, 0 repeated" in shown(console)
+
+
+def test_a_lost_repeated_or_foreign_row_is_noticed(finished, tmp_path):
+    folder, files, _, _ = finished
+    inputs, scratch = folder / "in", tmp_path / "duckdb"
+    whole = pa.concat_tables([pq.ParquetFile(path).read() for path in files])
+    assert compare_with_duckdb(inputs, files, scratch) == Verdict(whole.num_rows, 0, 0, 0)
+
+    def verdict_on(table: pa.Table) -> Verdict:
+        path = tmp_path / "broken.parquet"
+        pq.write_table(table, path)
+        return compare_with_duckdb(inputs, [path], scratch)
+
+    lost = pa.concat_tables([whole.slice(0, 7), whole.slice(8)])
+    assert verdict_on(lost) == Verdict(whole.num_rows - 1, 1, 0, 0)
+    repeated = pa.concat_tables([whole, whole.slice(3, 2)])
+    assert verdict_on(repeated) == Verdict(whole.num_rows + 2, 0, 2, 0)
+    # One row instead of another: neither the number of rows nor that of different rows tells.
+    assert verdict_on(pa.concat_tables([lost, whole.slice(3, 1)])) == Verdict(whole.num_rows, 1, 1, 0)
+    changed = whole.slice(0, 1).set_column(0, "visit", pa.array([-5], pa.int64()))
+    broken = verdict_on(pa.concat_tables([changed, whole.slice(1)]))
+    assert (broken, broken.is_exact) == (Verdict(whole.num_rows, 1, 0, 1), False)
+    assert compare_with_duckdb(inputs, [], scratch) == Verdict(0, whole.num_rows, 0, 0)
+
+
+def test_the_exit_code_is_1_when_a_row_is_lost(tmp_path, monkeypatch):
+    kept = LocalRunner.result_files
+    monkeypatch.setattr(LocalRunner, "result_files", lambda self: kept(self)[1:])
+    (tmp_path / "work").mkdir()
+    console = quiet_console()
+    assert show.show_demo("jisc", False, tmp_path, console, tmp_path / "work", SMALL) == 1
+    assert re.search(r"results, [1-9][\d,]* missing, 0 repeated", shown(console))
+
+
+def test_the_old_plan_has_more_to_hold_after_the_release_and_the_new_one_has_not(finished):
+    _, _, recording, _ = finished
+    phases = [recording.phase(batch) for batch in recording.batches]
+    assert phases == sorted(phases, key=list(Phase).index)
+    assert set(phases) == set(Phase)
+    assert (recording.asked_at, recording.switched_at) == (8, 8)
+    states = {figures: [sum(b.states) for b in recording.batches if recording.phase(b) is figures] for figures in Phase}
+    assert min(states[Phase.BAD][1:]) > 2 * max(states[Phase.GOOD])
+    assert states[Phase.GOOD_AGAIN][-1] < 1.5 * max(states[Phase.GOOD])
+
+
+def test_the_live_view_shows_plan_states_rates_and_the_switch(finished):
+    _, _, recording, console = finished
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(console))
+    last = text[text.rindex("midstream ·") :]
+    assert "batch 14 of 14" in last
+    assert f"Join s.visit = v.visit   {recording.batches[-1].states[0]:,} rows of state" in last
+    assert "the plan was replaced in batch 9 (jisc)" in last
+    assert f"{sum(batch.results for batch in recording.batches):,}" in last
+    assert re.search(r"[▁▂▃▄▅▆▇█]{14}  \d+\.\d\d s", last)
+    bars, marks = last[re.search("[▁▂▃▄▅▆▇█]", last).start() :].splitlines()[:2]
+    assert bars and marks.split()[1:3] == ["R", "P"]
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_started(capsys, tmp_path):
+    assert command_line.main(["--strategy", "jics", "--output", str(tmp_path / "report")]) == 2
+    problem = capsys.readouterr().err
+    assert problem.startswith("[M3004] there is no migration strategy 'jics'") and 'Did you mean "jisc"?' in problem
+    assert command_line.main(["--strategy", "pause-drain-resume", "--no-spark"]) == 2
+    assert capsys.readouterr().err.startswith("[M3004]")
+    assert not (tmp_path / "report").exists() and not Path("midstream-demo").exists()
