@@ -1,7 +1,7 @@
 """A DISTINCT moves below the join while the query runs, by GenMig: the change for which that strategy was made.
 
-Look at how many pairs the join gives before and after, and at the last line: at every instant the query gives what a run
-without the change gives.
+Look at how many pairs the join gives before and after, and at the last line: at every instant the query gives what a
+run without the change gives.
 """
 
 import numpy as np

@@ -41,16 +41,15 @@ query = ContinuousQuery(
 live = query.run_on_spark(frames, plan="(o p) s", control_dir=folder / "control")
 running = live.results.writeStream.option("checkpointLocation", str(folder / "checkpoint")).start(str(folder / "out"))
 running.processAllAvailable()
-print(f"The plan at the start:\n{live.plan}")
-print(f"{spark.read.parquet(str(folder / 'out')).count():,} results so far\n")
+print(f"The plan at the start:\n{live.plan}\n{live.metrics()['results']:,} results so far\n")
 
 live.migrate("o (p s)")  # with the next micro-batch; strategy="jisc" is the default
 for begin in (300, 600, 900):
     deliver(begin)
     running.processAllAvailable()
 print(f"The plan now, {live.history()[0]['state']} after {live.metrics()['batches']} micro-batches:\n{live.plan}")
-
 running.stop()
+
 whole = spark.sql(f"""SELECT o.id, o.ts, p.ts, s.ts FROM parquet.`{folder}/orders` o
     JOIN parquet.`{folder}/payments` p USING (id) JOIN parquet.`{folder}/shipments` s USING (id)
     WHERE greatest(o.ts, p.ts, s.ts) - least(o.ts, p.ts, s.ts) <= 600""")
