@@ -16,6 +16,7 @@ import io
 import os
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def examples(page: str) -> list[tuple[Block, Block | None]]:
     """The code of a page, each with the block that shows what it prints."""
     found = blocks(page)
     pairs = []
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for block, following in zip_longest(found, found[1:]):
         if block.language != "python":
             continue
         is_shown = (
