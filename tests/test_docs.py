@@ -69,30 +69,38 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture
+def spark_here(spark, tmp_path):
+    """The shared Spark, for which relative paths begin here: its JVM stays in the directory where it was started."""
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.get(spark.sparkContext._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(hadoop.Path(str(tmp_path)))
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+    files.setWorkingDirectory(before)
+
+
 @pytest.mark.parametrize("path", [path for path in RUN if examples(path.read_text())], ids=name_of)
 def test_code_prints_what_stands_below_it(path, tmp_path, monkeypatch, request):
     page = path.read_text()
     monkeypatch.chdir(tmp_path)
-    spark = None
     if any("midstream.spark" in block.text for block, _ in examples(page)):
-        spark = request.getfixturevalue("spark")
+        request.getfixturevalue("spark_here")
     namespace: dict[str, object] = {"__name__": "__main__"}
     written = page
     wrong = []
-    try:
-        for block, shown in examples(page):
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(compile("\n" * block.line + block.text, path, "exec"), namespace)
-            got, expected = printed.getvalue(), "" if shown is None else shown.text
-            if not doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS):
-                wrong.append(f"{name_of(path)}, line {block.line}\nprints:\n{got}\nbut there stands:\n{expected}")
-                if shown is not None:
-                    place = len(written) - (len(page) - shown.begin)
-                    written = written[:place] + got + written[place + len(expected) :]
-    finally:
-        for query in spark.streams.active if spark is not None else ():
-            query.stop()
+    for block, shown in examples(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * block.line + block.text, path, "exec"), namespace)
+        got, expected = printed.getvalue(), "" if shown is None else shown.text
+        if not doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS):
+            wrong.append(f"{name_of(path)}, line {block.line}\nprints:\n{got}\nbut there stands:\n{expected}")
+            if shown is not None:
+                place = len(written) - (len(page) - shown.begin)
+                written = written[:place] + got + written[place + len(expected) :]
     if IS_UPDATING:
         path.write_text(written)
     assert not wrong, "\n".join(wrong)
