@@ -1,15 +1,6 @@
-"""One Spark for all tests: it takes longer to start than most of them to run."""
+"""What tests on a real Spark share. Its session is in ``tests/conftest.py``."""
 
 import pytest
-
-from midstream.spark import session
-
-
-@pytest.fixture(scope="session")
-def spark():
-    spark = session("local[2]", settings={"spark.sql.timeType.enabled": "true"})
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture(autouse=True)
