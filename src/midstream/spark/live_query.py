@@ -32,12 +32,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from midstream.algebra.plan import Plan, Window
-from midstream.algebra.plan_json import plan_from_json, plan_to_json, stream_to_json
+from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.algebra.stream import Stream
 from midstream.engine.output import output_schema
 from midstream.engine.windows import Windows, fields_read
 from midstream.errors import BadPlan, NotStreaming, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
-from midstream.migration.cell import Cell
 from midstream.planning.partitioning import partition
 from midstream.query import ContinuousQuery
 from midstream.spark.backfill import Backfill
@@ -47,7 +46,8 @@ from midstream.spark.control import ControlDirectory
 from midstream.spark.durable_cell import CellSetup
 from midstream.spark.operator import CellOperator
 from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
-from midstream.spark.progress import Figures, Later, Progress
+from midstream.spark.plan_changes import PlanChanges
+from midstream.spark.progress import Figures, Later, Progress, Rates
 from midstream.spark.types import check_frame, spark_schema
 
 __all__ = ["LiveQuery"]
@@ -88,7 +88,8 @@ class LiveQuery:
         self._windows = Windows([self._first_plan, default])
         self._read = fields_read([self._first_plan, default])
         self._control = ControlDirectory(control_dir)
-        self._plans: dict[int, Plan] = {}
+        self._changes = PlanChanges(query, self._first_plan, self._control)
+        self._rates = Rates()
         self._writes = Later()
         self._idle_after = _seconds(idle_after)
         # Several cells on one machine: Spark gives them to its workers as it likes.
@@ -115,11 +116,9 @@ class LiveQuery:
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
-        told = self._progress.plan_text() or (self._control.status() or {}).get("plan")
-        for command in reversed(self._migrations()):
-            if told is not None and self._plan_of(command).explain() == told:
-                return self._plan_of(command)
-        return self._first_plan
+        if not self.is_streaming:
+            return self._first_plan
+        return self._changes.in_force(self._progress.plan_text() or (self._control.status() or {}).get("plan"))
 
     def explain(self) -> str:
         """The plan in force, how rows are spread over cells, and what Spark does before."""
@@ -138,12 +137,7 @@ class LiveQuery:
         the number of the command; :meth:`history` tells what became of it. See ``docs/migration.md``.
         """
         self._check_streaming("migrate")
-        chosen = self.query.chosen(plan)
-        # A cell without rows refuses whatever any cell would.
-        Cell(self.plan, self.query.plan()).migrate(chosen, strategy, **options)
-        return self._control.write(
-            {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": options}
-        )
+        return self._changes.ask(self.plan, plan, strategy, options)
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
@@ -161,17 +155,26 @@ class LiveQuery:
         self._check_streaming("finish")
         return self._control.write({"kind": "finish"})
 
-    def run_to_end(self, writer: DataStreamWriter) -> StreamingQuery:
-        """Write all that is available, then the end of the streams: for a run over input that is complete.
+    def run_to_end(
+        self, writer: DataStreamWriter, wait: Callable[[StreamingQuery], None] | None = None
+    ) -> StreamingQuery:
+        """Write all that is there, then the end of the streams: for a run over input that is complete.
 
         ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
+        Commands are obeyed meanwhile. ``wait`` comes back when the query has worked on everything (by default Spark's
+        ``processAllAvailable``); if it stops the query instead, the streams do not end, and a restart goes on.
         """
         self._check_streaming("run_to_end")
-        writer = writer.trigger(availableNow=True)
-        writer.start().awaitTermination()
-        self.finish()
-        query = writer.start()
-        query.awaitTermination()
+        wait = wait or (lambda running: running.processAllAvailable())
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            wait(query)
+            if query.isActive:
+                self.finish()
+                wait(query)
+        finally:
+            query.stop()
+            self.write_status()
         return query
 
     def metrics(self) -> dict[str, Any]:
@@ -188,15 +191,30 @@ class LiveQuery:
         return [
             {
                 "id": command["id"],
-                "plan": self._plan_of(command).explain(),
+                "plan": self._changes.plan_of(command).explain(),
                 "strategy": command["strategy"],
                 "options": command["options"],
                 "written": command["written"],
                 "state": _state(told.get(command["id"], []), is_past=command["id"] < latest),
                 "cells": told.get(command["id"], []),
             }
-            for command in self._migrations()
+            for command in (self._changes.commands() if self.is_streaming else [])
         ]
+
+    def write_status(self) -> None:
+        """Write ``status.json`` now; each micro-batch does it, but later: a process that ends may be too quick."""
+        if self._idle_after is not None:
+            for stream in self._progress.silent(self._idle_after):
+                self.declare_idle(stream)
+        metrics = self.metrics()
+        status = {
+            "plan": self.plan.explain(),
+            "history": self.history()[-SHOWN_MIGRATIONS:],
+            "metrics": metrics,
+            "rates": self._rates.after(metrics),
+            "told": time.time(),
+        }
+        self._control.write_status(status)
 
     # How it is made
 
@@ -293,18 +311,6 @@ class LiveQuery:
         """Inside columns have numbers: names of a select list may repeat."""
         return produced.toDF(*self._names)
 
-    def _migrations(self) -> list[dict[str, Any]]:
-        """The commands to migrate, in order."""
-        commands = self._control.commands() if self.is_streaming else []
-        return [command for command in commands if command["kind"] == "migrate"]
-
-    def _plan_of(self, command: Mapping[str, Any]) -> Plan:
-        if command["id"] not in self._plans:
-            plan = plan_from_json(command["plan"])
-            plan.mark_as_derived_from(self._first_plan.derived_from)
-            self._plans[command["id"]] = plan
-        return self._plans[command["id"]]
-
     def _check_streaming(self, what: str) -> None:
         if not self.is_streaming:
             raise NotStreaming(
@@ -314,19 +320,7 @@ class LiveQuery:
     def _told(self, figures: list[str]) -> None:
         """A task has ended, and tells of its cells. Spark's scheduler waits for this: what takes time comes later."""
         self._progress.take([json.loads(text) for text in figures])
-        self._writes.do(self._write_status)
-
-    def _write_status(self) -> None:
-        if self._idle_after is not None:
-            for stream in self._progress.silent(self._idle_after):
-                self.declare_idle(stream)
-        status = {
-            "plan": self.plan.explain(),
-            "history": self.history()[-SHOWN_MIGRATIONS:],
-            "metrics": self.metrics(),
-            "told": time.time(),
-        }
-        self._control.write_status(status)
+        self._writes.do(self.write_status)
 
 
 def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:
