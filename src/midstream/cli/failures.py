@@ -61,7 +61,6 @@ def reports_failures(command: Callable[..., int]) -> Callable[..., None]:
             code = USAGE if isinstance(failure, BadArgument) else FAILED
         raise typer.Exit(code)
 
-    run.__annotations__["return"] = None
     return run
 
 

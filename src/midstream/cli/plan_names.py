@@ -14,7 +14,7 @@ from midstream.errors import BadPlan, PlanError
 from midstream.planning.reorder_joins import join_graphs
 from midstream.query import ContinuousQuery
 
-__all__ = ["name_of", "plan_named"]
+__all__ = ["name_of", "order_of", "plan_named"]
 
 
 def plan_named(query: ContinuousQuery, name: str | None) -> Plan:
@@ -33,8 +33,7 @@ def plan_named(query: ContinuousQuery, name: str | None) -> Plan:
 
 def name_of(query: ContinuousQuery, plan: Plan, number: int) -> str:
     """A name that means this plan; ``number`` is its place among the query's plans, counted from 1."""
-    graph = next(join_graphs(plan), None)
-    order = None if graph is None else str(graph.order)
+    order = order_of(plan)
     if order is not None:
         try:
             if query.plan(order) == plan:
@@ -43,3 +42,9 @@ def name_of(query: ContinuousQuery, plan: Plan, number: int) -> str:
             # The order of a part that a rule made is none of the query's.
             pass
     return f"#{number}"
+
+
+def order_of(plan: Plan) -> str | None:
+    """The order of the plan's outermost joins; None if it has none."""
+    graph = next(join_graphs(plan), None)
+    return None if graph is None else str(graph.order)

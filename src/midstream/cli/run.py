@@ -248,9 +248,8 @@ def _total_rows(sources: list[StreamSource]) -> int | None:
         return None
     with contextlib.suppress(Exception):
         # A file that cannot be read is the query's to refuse.
-        return sum(
-            pa_parquet.read_metadata(file).num_rows for source in sources for file in local_files(source.path or "")
-        )
+        files = [file for source in sources for file in local_files(source.path or "")]
+        return sum(int(pa_parquet.read_metadata(file).num_rows) for file in files)
     return None
 
 

@@ -22,6 +22,13 @@ from midstream.errors import BadArgument, PathProblem
 __all__ = ["Sink", "check_unused", "read_sink"]
 
 FILES = ("parquet", "csv", "json", "orc", "text")
+# Spark writes milliseconds unless it is told otherwise; event times have microseconds.
+_TEXT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_DEFAULTS = {"csv": {"header": "true", **_TEXT_TIMES}, "json": _TEXT_TIMES}
+"""Options that a sink has unless they are given."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
         path = os.path.abspath(os.path.expanduser(path))
         if os.path.isfile(path):
             raise PathProblem(f"the sink {path} is a file", hint="Results go into a directory of files.")
+    for name, value in _DEFAULTS.get(format_, {}).items():
+        chosen.setdefault(name, value)
     return Sink(format_, path, chosen)
 
 

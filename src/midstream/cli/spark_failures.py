@@ -30,9 +30,7 @@ from midstream.errors import (
 
 __all__ = ["explain_spark_failure", "is_of_spark"]
 
-_FILE = (
-    r"(?:Encountered error while reading file|Could not read footer for file|while reading file):?\s*(?:file:)?(\S+)"
-)
+_FILE = r"(?:while reading file|Could not read footer for file):?\s*(?:file:)?(\S+)"
 _SHOWN_CHARACTERS = 400
 
 
@@ -61,7 +59,7 @@ def _all_text(problem: BaseException) -> str:
     parts = []
     pending: list[BaseException | None] = [problem]
     while pending and (one := pending.pop()) is not None:
-        parts += [str(one), str(getattr(one, "_stackTrace", None) or "")]
+        parts += [f"{type(one).__name__}: {one}", str(getattr(one, "_stackTrace", None) or "")]
         following = getattr(one, "_cause", None) or one.__cause__
         pending.append(following if isinstance(following, BaseException) else None)
     return "\n".join(parts)
@@ -79,9 +77,8 @@ def _own_error(text: str) -> MidstreamError | None:
 
 
 def _malformed_row(text: str) -> MidstreamError | None:
-    matched = re.search(
-        r"Malformed records are detected in (?:record parsing|schema inference)(?::\s*(.*?)\s*\. )?", text
-    )
+    malformed = r"Malformed records are detected in (?:record parsing|schema inference)(?:: *(.*?)\s*\. )?"
+    matched = re.search(malformed, text)
     header = re.search(r"CSV header does not conform to the schema\.\s*Header: (.*)\s*Schema: (.*)", text)
     lengths = re.search(r"Number of column in CSV header is not equal to number of fields in the schema", text)
     if header or lengths:
@@ -110,14 +107,14 @@ def _unreadable_file(text: str) -> MidstreamError | None:
         return None
     reasons = re.findall(r"Caused by: [\w.$]+(?:Exception|Error): (.*)", text) or [""]
     missing = "FileNotFound" in text or "FILE_NOT_EXIST" in text
+    if missing:
+        return UnreadableFile(
+            f"the file {_path(matched[1])} is gone", hint="Files of a stream must stay until they were read."
+        )
     return UnreadableFile(
         f"cannot read the file {_path(matched[1])}",
-        detail="It was there, and is gone."
-        if missing
-        else (f"{_short(reasons[-1]).rstrip('.')}." if reasons[-1] else None),
-        hint="Mend it or take it away, then resume; --option STREAM.ignoreCorruptFiles=true passes over such files."
-        if not missing
-        else "Files of a stream must stay until they were read.",
+        detail=f"{_short(reasons[-1]).rstrip('.')}." if reasons[-1] else None,
+        hint="Mend it or take it away, then resume; --option STREAM.ignoreCorruptFiles=true passes over such files.",
     )
 
 
@@ -157,8 +154,8 @@ def _port_in_use(text: str) -> MidstreamError | None:
     setting = re.search(r"spark\.[\w.]*port\b", text)
     return PortInUse(
         f"a port that Spark needs is in use{f' (of {service[1]})' if service else ''}",
-        hint=f"End the process that has it, or choose another port: --conf {setting[0] if setting else 'spark.driver.port'}"
-        "=0 lets the system choose.",
+        hint="End the process that has it, or let the system choose another: "
+        f"--conf {setting[0] if setting else 'spark.driver.port'}=0.",
     )
 
 
@@ -199,11 +196,7 @@ def _out_of_memory(text: str) -> MidstreamError | None:
 
 
 def _gone(text: str) -> MidstreamError | None:
-    if (
-        "Py4JNetworkError" not in text
-        and "Connection refused" not in text
-        and "Answer from Java side is empty" not in text
-    ):
+    if not any(sign in text for sign in ("Py4JNetworkError", "Connection refused", "Answer from Java side is empty")):
         return None
     return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
 

@@ -201,6 +201,10 @@ class LiveQuery:
             for command in (self._changes.commands() if self.is_streaming else [])
         ]
 
+    def rates(self) -> dict[str, float | None]:
+        """``rows`` and ``results`` per second over the last seconds; None until two micro-batches were told."""
+        return self._rates.after(self.metrics())
+
     def write_status(self) -> None:
         """Write ``status.json`` now; each micro-batch does it, but later: a process that ends may be too quick."""
         if self._idle_after is not None:

@@ -69,3 +69,8 @@ class RemoteQuery:
         history = (self.status() or {}).get("history", [])
         known = [entry for entry in history if entry["id"] == number]
         return known[0] if known else {"id": number, "state": "written", "cells": []}
+
+    def plan_asked_for(self, number: int) -> Plan | None:
+        """The plan that a migration leads to; None if there is no migration of this number."""
+        asked = [command for command in self._changes.commands() if command["id"] == number]
+        return self._changes.plan_of(asked[0]) if asked else None
