@@ -52,7 +52,8 @@ EventTimes = Annotated[
     typer.Option(
         "--event-time",
         metavar="NAME=COLUMN",
-        help="The column of event times; COLUMN alone for all. Else the only timestamp, or ts, time, timestamp, event_time.",
+        help="The column of event times; COLUMN alone for all. Else the only timestamp, or the column called ts, time, "
+        "timestamp or event_time.",
     ),
 ]
 Lateness = Annotated[
@@ -80,7 +81,7 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command(
     epilog="Examples:\n\n"
     "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink parquet:out --until-end\n\n"
-    "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s --sink json:out\n\n"
+    "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s\n\n"
     "  midstream run --resume orders.control\n\n"
     "A row that does not fit its columns ends the query: --option orders.mode=PERMISSIVE makes it NULL instead. "
     "CSV has a header, unless a --schema is given whose names the first line does not have.\n\n"

@@ -1,11 +1,12 @@
 """``midstream verify``: is the result of a finished run what the query means?
 
-DuckDB computes the query anew from its text over the whole input (``midstream.testing.oracle``, which shares no code with
-what it judges), and the two are compared. Queries of joins are compared row by row: every result must be there exactly
-once. Others are compared as snapshots: at every instant where anything changes if the input is small, else at some.
+DuckDB computes the query anew from its text over the whole input (``midstream.testing.oracle``, which shares no code
+with what it judges), and the two are compared. Queries of joins are compared row by row: every result must be there
+exactly once. Others are compared as snapshots: at every instant where anything changes if the input is small, else at
+some.
 
-Spark reads the files, as it did for the query. Rows that were late were dropped by the query and are known to DuckDB: then
-results may lack, and no comparison can tell why.
+Spark reads the files, as it did for the query. Rows that were late were dropped by the query and are known to DuckDB:
+then results may lack, and no comparison can tell why.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ def verify(control: Path, output: Output) -> int:
     metrics = _metrics_of_finished(remote, asked)
     log = None if output.debug else asked.control / "verify.log"
     settings = {**asked.settings, "spark.driver.maxResultSize": "0"}
-    with output.errors.status("starting Spark ...") as step, spark_session("local[2]", 1, settings, log) as spark:
-        step.update("reading the input ...")
-        tables = {source.name: batch_frame(spark, source).toArrow() for source in asked.streams}
-        step.update("reading the results ...")
-        results = _results(spark, asked, remote)
+    output.note("starting Spark ...")
+    with spark_session("local[2]", 1, settings, log) as spark:
+        with output.errors.status("reading the input ..."):
+            tables = {source.name: batch_frame(spark, source).toArrow() for source in asked.streams}
+        with output.errors.status("reading the results ..."):
+            results = _results(spark, asked, remote)
     remarks = _remarks(metrics, tables)
     with output.errors.status("computing the query anew with DuckDB ..."):
         try:
@@ -151,7 +153,9 @@ def _snapshots_compared(remote: RemoteQuery, tables: dict[str, pa.Table], result
     rows = sum(table.num_rows for table in tables.values())
     most = max(FEWEST_INSTANTS, SNAPSHOT_WORK // max(1, rows))
     # A row begins and ends: there are at most twice as many instants as rows.
-    instants = None if 2 * rows <= most else _sample(results, most)
+    event_times = [tables[stream.name].column(stream.event_time) for stream in remote.query.streams]
+    changes = [results.column("valid_from"), results.column("valid_to"), *event_times]
+    instants = None if 2 * rows <= most else _sample(changes, most)
     series = snapshots(remote.query.text, remote.query.streams, tables, instants)
     where = f"at {'all' if instants is None else 'a sample of'} {len(series.instants):,} instants"
     counts = {"instants": len(series.instants), "is_sample": instants is not None}
@@ -167,15 +171,15 @@ def _snapshots_compared(remote: RemoteQuery, tables: dict[str, pa.Table], result
     )
 
 
-def _sample(results: pa.Table, most: int) -> list[int]:
-    """Instants at which some result begins or ends, evenly spread, each with the instant before."""
-    ends = [results.column(name) for name in ("valid_from", "valid_to")]
-    ticks = [
-        column.cast(pa.timestamp("us", column.type.tz)) if pa.types.is_timestamp(column.type) else column
-        for column in ends
-    ]
-    found = pc.unique(pa.concat_arrays([part.cast(pa.int64()).combine_chunks() for part in ticks]).drop_null())
-    instants = sorted(found.to_pylist())
-    step = max(1, -(-2 * len(instants) // most))
-    chosen = instants[::step]
+def _sample(changes: Sequence[pa.ChunkedArray], most: int) -> list[int]:
+    """Instants at which rows come or results change, evenly spread, each with the instant before."""
+    found = [_ticks(column).unique() for column in changes]
+    instants = sorted(pc.unique(pa.concat_arrays(found).drop_null()).to_pylist())
+    chosen = instants[:: max(1, -(-2 * len(instants) // most))]
     return sorted({*chosen, *(instant - 1 for instant in chosen)}) or [0]
+
+
+def _ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    return column.cast(pa.int64())
