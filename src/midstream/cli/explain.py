@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -35,8 +36,9 @@ def explain(
         found = list(enumerate(islice(query.plans(), limit + 1), start=1))
         shown = [(number, name_of(query, each, number), each.explain()) for number, each in found[:limit]]
         for number, name, tree in shown:
-            output.say(f"[bold]#{number}[/bold]  --plan {escape(repr(name))}" + ("  (default)" if number == 1 else ""))
-            output.say(escape(tree), "")
+            is_default = "  (default)" if number == 1 else ""
+            output.say(f"[bold]#{number}[/bold]  --plan {escape(shlex.quote(name))}{is_default}")
+            output.say(escape(tree))
         if len(found) > limit:
             output.say(f"There are more; --limit shows more than {limit}.")
         document["plans"] = [{"number": number, "name": name, "tree": tree} for number, name, tree in shown]

@@ -69,8 +69,7 @@ def verify(control: Path, output: Output) -> int:
         except oracle.OracleError:
             # Not a query of joins alone.
             verdict = _snapshots_compared(remote, tables, results)
-    output.say(verdict.sentence)
-    for line in [*verdict.examples, *remarks]:
+    for line in [verdict.sentence, *verdict.examples, *remarks]:
         output.say(escape(line))
     if not verdict.is_same and remarks:
         output.say("So the comparison cannot be exact: results that these rows have are missing for a reason.")
