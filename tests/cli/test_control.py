@@ -140,10 +140,16 @@ def test_only_one_process_runs_a_query(tmp_path):
 
 def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
     stream = StreamSource("s", "csv", "/data/s", {"header": "true"}, "ts long", "ts", "30")
-    asked = RunFile("SELECT ts FROM s [NOW]", (stream,), Sink("parquet", "/out"), tmp_path, tmp_path / "checkpoint")
+    asked = RunFile(
+        "SELECT ts FROM s [NOW]", (stream,), Sink("parquet", "/out"), tmp_path, str(tmp_path / "checkpoint")
+    )
     asked.write()
     read = RunFile.read(tmp_path)
     assert read == RunFile(**{**vars(asked), "pid": read.pid})
+    assert not read.has_begun
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    assert read.has_begun
     moved = RunFile(**{**vars(asked), "sink": Sink("parquet", "/elsewhere")})
     with pytest.raises(CheckpointMismatch, match="another sink"):
         moved.check_same_as(read)

@@ -110,7 +110,7 @@ def run(
         Path | None, typer.Option("--control", help="The control directory; QUERY.control if not given.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Spark's checkpoint; beside the control directory if not given.")
+        str | None, typer.Option("--checkpoint", help="Spark's checkpoint; beside the control directory if not given.")
     ] = None,
     cells: Cells = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark's master; local\\[2] if not given.")] = None,
@@ -155,7 +155,7 @@ def run(
         tuple(sources),
         read_sink(sink, sink_options or []),
         control,
-        (checkpoint or beside).absolute(),
+        checkpoint if checkpoint and "://" in checkpoint else str(Path(checkpoint or beside).absolute()),
         plan,
         cells,
         master or "local[2]",

@@ -20,7 +20,7 @@ import typer
 
 from midstream.cli.output import Output
 from midstream.cli.spark_failures import explain_spark_failure, is_of_spark
-from midstream.errors import BadArgument, MidstreamError, PackageMissing, PathProblem
+from midstream.errors import BadArgument, MidstreamError, PackageMissing, PathProblem, SparkFailed
 
 __all__ = ["DONE", "FAILED", "INTERRUPTED", "USAGE", "explained", "reports_failures"]
 
@@ -80,6 +80,8 @@ def explained(problem: BaseException) -> MidstreamError:
             )
     if isinstance(problem, UnicodeDecodeError):
         return PathProblem("a file that should be text is not", detail=str(problem))
+    if isinstance(problem, ConnectionError):
+        return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
     if isinstance(problem, OSError):
         reason = problem.strerror or str(problem)
         return PathProblem(f"{problem.filename}: {reason[:1].lower()}{reason[1:]}" if problem.filename else reason)

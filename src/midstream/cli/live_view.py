@@ -23,8 +23,8 @@ def instant(ticks: int | None, domain: TimeDomain) -> str:
     """An event time for people."""
     if ticks is None or domain.timestamp is None:
         return "none yet" if ticks is None else f"{ticks:,}"
-    epoch = datetime.datetime(1970, 1, 1)
-    return (epoch + datetime.timedelta(microseconds=ticks)).isoformat(sep=" ", timespec="milliseconds")
+    shown = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=ticks)
+    return shown.isoformat(sep=" ", timespec="milliseconds") + (" UTC" if domain.timestamp.tz else "")
 
 
 def summary(metrics: Mapping[str, Any], rates: Mapping[str, float | None], domain: TimeDomain) -> str:

@@ -51,7 +51,6 @@ def run(asked: RunFile, until_end: bool, output: Output) -> int:
         raise BadArgument(f'stream "{endless[0]}" has no end', hint="Leave out --until-end, and end with Ctrl-C.")
     with _Interruption() as interruption, running(asked.control):
         _check_control(asked)
-        check_unused(asked.sink, asked.checkpoint)
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
@@ -65,10 +64,16 @@ def _check_control(asked: RunFile) -> None:
     """Refuse to take up a run under other conditions, or one that has come to its end."""
     from midstream.spark.control import ControlDirectory
 
+    status = ControlDirectory(asked.control).status()
+    if not asked.has_begun:
+        check_unused(asked.sink)
+        if status is None:
+            # What an attempt left that failed before its first row (a misspelt column, say) binds nobody.
+            (asked.control / "query.json").unlink(missing_ok=True)
+        return
     with contextlib.suppress(NotRunning):
         asked.check_same_as(RunFile.read(asked.control))
-    status = ControlDirectory(asked.control).status()
-    if status is not None and status["metrics"]["finished"] and (asked.checkpoint / "offsets").is_dir():
+    if status is not None and status["metrics"]["finished"]:
         raise FinishedRun(
             "this run has come to its end",
             detail=f"Its control directory is {asked.control}, its results are in {asked.sink.shown}.",
@@ -93,7 +98,7 @@ def _run(spark: SparkSession, asked: RunFile, until_end: bool, output: Output, i
     asked = replace(asked.with_streams(found), settings=settings)
     asked.write()
     writer = live.results.writeStream.format(asked.sink.format).options(**asked.sink.options)
-    writer = writer.option("checkpointLocation", str(asked.checkpoint))
+    writer = writer.option("checkpointLocation", asked.checkpoint)
     if asked.sink.path is not None:
         writer = writer.option("path", asked.sink.path)
     output.note(f"running; control directory {escape(str(asked.control))}")
@@ -285,7 +290,7 @@ def _told(asked: RunFile, live: LiveQuery, output: Output, seconds: float, is_in
             "plan": live.plan.explain(),
             "migrations": [{key: entry[key] for key in ("id", "strategy", "state")} for entry in live.history()],
             "control": str(asked.control),
-            "checkpoint": str(asked.checkpoint),
+            "checkpoint": asked.checkpoint,
             "sink": asked.sink.shown,
             "resume": resume if is_interrupted else None,
         }

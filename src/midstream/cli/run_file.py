@@ -33,7 +33,8 @@ class RunFile:
     streams: tuple[StreamSource, ...]
     sink: Sink
     control: Path
-    checkpoint: Path
+    checkpoint: str
+    """A directory, or a place that Spark knows (hdfs://...)."""
     plan: str | None = None
     cells: int | None = None
     master: str = "local[2]"
@@ -49,6 +50,11 @@ class RunFile:
         """What Spark's processes say."""
         return self.control / "spark.log"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a micro-batch was planned, by what is in the checkpoint; if that is far away, it may have been."""
+        return "://" in self.checkpoint or any(Path(self.checkpoint, "offsets").glob("[0-9]*"))
+
     def write(self) -> None:
         """Write it as a whole, as of this process."""
         content = {
@@ -56,7 +62,7 @@ class RunFile:
             "query": self.query,
             "streams": [stream.to_json() for stream in self.streams],
             "sink": self.sink.to_json(),
-            "checkpoint": str(self.checkpoint),
+            "checkpoint": self.checkpoint,
             "plan": self.plan,
             "cells": self.cells,
             "master": self.master,
@@ -82,7 +88,7 @@ class RunFile:
                 tuple(StreamSource(**stream) for stream in content["streams"]),
                 Sink(**content["sink"]),
                 control,
-                Path(content["checkpoint"]),
+                content["checkpoint"],
                 content["plan"],
                 content["cells"],
                 content["master"],
@@ -102,7 +108,7 @@ class RunFile:
     def check_same_as(self, other: RunFile) -> None:
         """Refuse to go on elsewhere: rows would be read, or results written, in two places."""
         for what, there, now in [
-            ("checkpoint", str(other.checkpoint), str(self.checkpoint)),
+            ("checkpoint", other.checkpoint, self.checkpoint),
             ("sink", other.sink.shown, self.sink.shown),
             *(
                 (f'source of stream "{mine.name}"', f"{their.format}:{their.path}", f"{mine.format}:{mine.path}")

@@ -79,17 +79,15 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     return Sink(format_, path, chosen)
 
 
-def check_unused(sink: Sink, checkpoint: Path) -> None:
-    """Refuse a directory of files that another run has written to.
+def check_unused(sink: Sink) -> None:
+    """Refuse, for a run that is to begin, a directory of files that another has written to.
 
     Spark numbers the batches that a directory has. To a query that begins anew its first batches would seem to be there
     already, and their results would be lost without a word.
     """
-    if not sink.is_file or sink.path is None or (checkpoint / "offsets").is_dir():
-        return
-    if Path(sink.path, "_spark_metadata").exists():
+    if sink.is_file and sink.path is not None and Path(sink.path, "_spark_metadata").exists():
         raise PathProblem(
             f"the sink {sink.path} has the results of another run",
-            detail=f"The checkpoint {checkpoint} is new: this run begins at the first row.",
+            detail="The checkpoint is new: this run begins at the first row.",
             hint="Give another directory, remove this one, or resume the run that wrote it.",
         )
