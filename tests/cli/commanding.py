@@ -84,7 +84,7 @@ def told(control: ControlDirectory, plan: str, history: list[dict[str, Any]], **
             "plan": query.plan(plan).explain(),
             "history": history,
             "metrics": figures | metrics,
-            "rates": {"rows": 1234.5, "results": None},
+            "rates": {"rows": 1234.6, "results": None},
             "told": 1.0,
         }
     )

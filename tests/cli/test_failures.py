@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from pyspark.errors import PySparkRuntimeError
-from pyspark.errors.exceptions.captured import StreamingQueryException
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 
 from midstream.cli.failures import explained
 from midstream.cli.spark_failures import explain_spark_failure
@@ -16,7 +15,10 @@ from tests.cli.commanding import call
 
 
 def of_spark(text: str) -> MidstreamError:
-    return explained(StreamingQueryException(desc="[STREAM_FAILED] Query terminated.", stackTrace=text))
+    problem = StreamingQueryException("[STREAM_FAILED] Query terminated.")
+    # As exceptions that come from Java have it.
+    problem._stackTrace = text
+    return explained(problem)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ def bench(names: list[str], output: Output) -> int:
     """Run the named benchmarks, or all; gives their exit code."""
     clone = _clone()
     command = [sys.executable, "-m", "benchmarks", *names]
-    # Their own words are not JSON.
-    done = subprocess.run(command, cwd=clone, stdout=sys.stderr if output.as_json else None, check=False)
+    # Their own words are not JSON: they go to standard error, by its number.
+    done = subprocess.run(command, cwd=clone, stdout=2 if output.as_json else None, check=False)
     output.document({"benchmarks": names, "exit_code": done.returncode, "results": str(clone / "benchmarks/results")})
     return done.returncode
 

@@ -204,8 +204,8 @@ def local_files(path: str) -> Iterator[Path]:
 
 def _place(name: str, place: str) -> tuple[str, str | None]:
     """The format and, for files, the path."""
-    matched = re.fullmatch(r"([A-Za-z][\w.-]*):(.+)", place)
-    if matched is not None and not _is_remote(place):
+    matched = re.fullmatch(r"(?!hdfs:|file:)([A-Za-z][\w.-]*):(?!//)(.+)", place)
+    if matched is not None:
         return FORMATS.get(matched[1].lower(), matched[1]), _checked_path(name, matched[2])
     looks_like_a_path = os.sep in place or glob.has_magic(place) or os.path.exists(place) or _format_of(place)
     if not looks_like_a_path:

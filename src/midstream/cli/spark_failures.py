@@ -59,7 +59,9 @@ def _all_text(problem: BaseException) -> str:
     parts = []
     pending: list[BaseException | None] = [problem]
     while pending and (one := pending.pop()) is not None:
-        parts += [f"{type(one).__name__}: {one}", str(getattr(one, "_stackTrace", None) or "")]
+        # What was captured from Java asks Java for its text, which may be gone.
+        said = getattr(one, "_desc", None) or str(one)
+        parts += [f"{type(one).__name__}: {said}", str(getattr(one, "_stackTrace", None) or "")]
         following = getattr(one, "_cause", None) or one.__cause__
         pending.append(following if isinstance(following, BaseException) else None)
     return "\n".join(parts)
