@@ -220,16 +220,22 @@ def migrate(
     shortened: Annotated[
         bool, typer.Option("--shortened", help="gen-mig: split at the latest end of the rows seen.")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the migration's end.")] = 60.0,
+    wait_for: Annotated[
+        str, typer.Option("--wait-for", metavar="begun|ended", help="That it has begun, or that it has ended.")
+    ] = "ended",
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait at most.")] = 60.0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
     """Replace the plan of a query that runs in another process, and tell what became of it."""
+    from midstream.cli.control import WaitFor
     from midstream.cli.control import migrate as migrate_query
 
+    if wait_for not in ("begun", "ended"):
+        raise BadArgument(f'cannot wait for "{wait_for}"', hint="Write --wait-for begun, or ended.")
     given = {"as_published": as_published, "variant": variant, "shortened": shortened}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
-    return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug))
+    return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug), WaitFor(wait_for))
 
 
 @app.command(epilog="Example:\n\n  midstream status orders.control --watch")

@@ -6,6 +6,7 @@ when nothing of the old plan is left; or a cell *refused* it, for a reason that 
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,13 +19,29 @@ from midstream.cli.run_file import is_running
 from midstream.errors import MidstreamError
 from midstream.spark.remote import RemoteQuery
 
-__all__ = ["migrate"]
+__all__ = ["WaitFor", "migrate"]
+
+
+class WaitFor(enum.Enum):
+    """What a user waits for: that the new plan gives results, or that nothing is left of the old one."""
+
+    BEGUN = "begun"
+    ENDED = "ended"
+
 
 LOOK_SECONDS = 0.1
 """How often the query's status is looked at."""
 
 
-def migrate(control: Path, plan: str, strategy: str, options: Mapping[str, Any], timeout: float, output: Output) -> int:
+def migrate(
+    control: Path,
+    plan: str,
+    strategy: str,
+    options: Mapping[str, Any],
+    timeout: float,
+    output: Output,
+    wait_for: WaitFor = WaitFor.ENDED,
+) -> int:
     """Ask for the plan and tell what became of it, for at most ``timeout`` seconds."""
     remote = RemoteQuery(control)
     try:
@@ -37,10 +54,10 @@ def migrate(control: Path, plan: str, strategy: str, options: Mapping[str, Any],
     runs = is_running(remote.control_dir)
     entry = remote.outcome(number)
     if runs is not False:
-        entry = _watched(remote, number, began + timeout, lambda: output.say("begun"))
+        entry = _watched(remote, number, began + timeout, wait_for, lambda: output.say("begun"))
     state = entry["state"]
     reasons = sorted({cell["why"] for cell in entry["cells"] if cell.get("why")})
-    for line in _sentences(remote, state, reasons, runs, timeout):
+    for line in _sentences(remote, state, reasons, runs, timeout, wait_for):
         output.say(escape(line))
     if state in ("ended", "begun", "unchanged"):
         output.say(escape(remote.plan.explain()))
@@ -59,7 +76,9 @@ def migrate(control: Path, plan: str, strategy: str, options: Mapping[str, Any],
     return DONE if state in ("ended", "begun", "unchanged") else FAILED
 
 
-def _watched(remote: RemoteQuery, number: int, until: float, tell_begun: Callable[[], None]) -> dict[str, Any]:
+def _watched(
+    remote: RemoteQuery, number: int, until: float, wait_for: WaitFor, tell_begun: Callable[[], None]
+) -> dict[str, Any]:
     """What the query last said of the command: at its end, or when time is up."""
     has_begun = False
     while True:
@@ -67,17 +86,22 @@ def _watched(remote: RemoteQuery, number: int, until: float, tell_begun: Callabl
         if entry["state"] == "begun" and not has_begun:
             has_begun = True
             tell_begun()
-        if entry["state"] in ("ended", "refused", "unchanged") or time.monotonic() >= until:
+        is_enough = has_begun and wait_for is WaitFor.BEGUN
+        if is_enough or entry["state"] in ("ended", "refused", "unchanged") or time.monotonic() >= until:
             return entry
         time.sleep(LOOK_SECONDS)
 
 
-def _sentences(remote: RemoteQuery, state: str, reasons: list[str], runs: bool | None, timeout: float) -> list[str]:
+def _sentences(
+    remote: RemoteQuery, state: str, reasons: list[str], runs: bool | None, timeout: float, wait_for: WaitFor
+) -> list[str]:
     """What the state means."""
     if state == "ended":
         return ["ended: the plan in force is now"]
     if state == "unchanged":
         return ["unchanged: this plan is in force already"]
+    if state == "begun" and wait_for is WaitFor.BEGUN:
+        return ["this plan is now in force; what is left of the old one ends by itself"]
     if state == "begun":
         return [f"begun, and not ended within {timeout:g} s: it ends by itself, midstream status shows when"]
     if state == "refused":
