@@ -53,7 +53,7 @@ def of_spark(text: str) -> MidstreamError:
         (
             "java.net.BindException: Address already in use: Service 'sparkDriver' failed after 16 retries (starting "
             "from 7077)! Consider explicitly setting the appropriate port for the service 'sparkDriver' (for example "
-            "spark.driver.port for sparkDriver)",
+            "spark.ui.port for SparkUI) to an available port or increasing spark.port.maxRetries.",
             "M5004",
             ["a port that Spark needs is in use (of sparkDriver)", "--conf spark.driver.port=0"],
         ),

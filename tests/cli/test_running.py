@@ -163,8 +163,7 @@ def driver(live):
         return SimpleNamespace(code=code, out=out, err=err)
 
     yield ask
-    process.stdin.close()
-    process.wait(timeout=PATIENCE_SECONDS)
+    process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_resumed_query_loses_and_repeats_nothing(live, driver):
@@ -176,7 +175,8 @@ def test_a_resumed_query_loses_and_repeats_nothing(live, driver):
     assert "finished: 600 rows in" in resumed.out
     verified = driver("verify", "q.control")
     assert verified.code == 0, verified.out
-    results = sum(1 for _ in pq.ParquetDataset(live.folder / "out").read(["x"]).column("x"))
+    # Files of attempts that were interrupted may lie beside the results: they do not count.
+    results = live.control.status()["metrics"]["results"]
     assert verified.out.strip() == f"{results:,} results, 0 missing, 0 repeated"
     assert results > 1000
     ended = driver("run", "--resume", "q.control")
@@ -208,7 +208,6 @@ def test_what_goes_wrong_is_one_message(live, driver):
     (folder / "bad_json" / "a.json").write_text('{"ts": 1, "k": 2}\n{"ts": 1, "k"\n')
     (folder / "corrupt" / "a.parquet").write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
     schema = ["--schema", "s=ts long, k long"]
-    text = "SELECT k FROM s [RANGE 9]"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -218,15 +217,13 @@ def test_what_goes_wrong_is_one_message(live, driver):
             (["s=bad_json", *schema], "[M4004] a row does not fit its stream's columns in", "bad_json/a.json"),
             (["s=corrupt", *schema], "[M4005] cannot read", "corrupt/a.parquet"),
             (["s=late", "--schema", "s=k long, ts long", "-o", "header=true"], "[M4001] the header", "/late/"),
-            (["s=late", "--query", "SELECT kk FROM s [NOW]"], '[M1004] column "kk"', 'Did you mean "k"?'),
             (["s=lat"], '[M5003] "lat" is neither a path that exists nor a format', "spelling"),
             (["s=late", "--checkpoint", "q.checkpoint"], "[M3005]", "another"),
             (["s=late", *port], "[M5004] a port that Spark needs is in use", "spark.driver.port"),
         ]
         for number, (arguments, *said) in enumerate(cases):
-            given = [] if "--query" in arguments else ["-q", text]
             where = ["--control", f"failed{number}.control", "--sink", "noop", "--until-end"]
-            failed = driver("run", *given, "-s", *arguments, *where)
+            failed = driver("run", "-q", "SELECT k FROM s [RANGE 9]", "-s", *arguments, *where)
             assert failed.code == 1, arguments
             assert all(words in failed.err for words in said), failed.err
             assert "\tat " not in failed.err

@@ -31,6 +31,11 @@ from midstream.errors import (
 __all__ = ["explain_spark_failure", "is_of_spark"]
 
 _FILE = r"(?:while reading file|Could not read footer for file):?\s*(?:file:)?(\S+)"
+_PORTS = {
+    "SparkUI": "spark.ui.port",
+    "org.apache.spark.network.netty.NettyBlockTransferService": "spark.blockManager.port",
+}
+"""The settings of ports other than the driver's, by what Spark calls the service that needs them."""
 _SHOWN_CHARACTERS = 400
 
 
@@ -152,12 +157,11 @@ def _unknown_format(text: str) -> MidstreamError | None:
 def _port_in_use(text: str) -> MidstreamError | None:
     if "java.net.BindException" not in text:
         return None
-    service = re.search(r"Service '?(\w+)'? (?:could not bind|failed)", text)
-    setting = re.search(r"spark\.[\w.]*port\b", text)
+    service = re.search(r"Service '?([\w.]+)'? (?:could not bind|failed)", text)
+    setting = _PORTS.get(service[1] if service else "", "spark.driver.port")
     return PortInUse(
         f"a port that Spark needs is in use{f' (of {service[1]})' if service else ''}",
-        hint="End the process that has it, or let the system choose another: "
-        f"--conf {setting[0] if setting else 'spark.driver.port'}=0.",
+        hint=f"End the process that has it, or let the system choose another: --conf {setting}=0.",
     )
 
 
