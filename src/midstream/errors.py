@@ -1,6 +1,6 @@
 """Every error midstream raises on purpose, with its stable code.
 
-The first digit after ``M`` names the place: 1 query text, 2 plan, 3 running query, 4 data.
+The first digit after ``M`` names the place: 1 query text, 2 plan, 3 running query, 4 data, 5 deployment.
 An error has a primary line (lowercase, no full stop), optionally a detail (facts) and a hint (an action):
 
 >>> print(UnknownColumn('column "colour" does not exist in stream "bids"',
@@ -16,7 +16,9 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AlreadyRuns",
     "AmbiguousColumn",
+    "BadArgument",
     "BadGrouping",
     "BadJoinOrder",
     "BadMigration",
@@ -27,27 +29,35 @@ __all__ = [
     "CheckpointMismatch",
     "DataError",
     "DecreasingWatermark",
+    "DeploymentError",
     "DuplicateName",
     "FinishedRun",
     "JavaMissing",
+    "MalformedRow",
     "MidstreamError",
     "MissingColumn",
     "NoControlDirectory",
+    "NotRunning",
     "NotStreaming",
     "NotSupported",
     "PackageMissing",
+    "PathProblem",
     "PlanError",
+    "PortInUse",
     "PushedTypeMismatch",
     "QueryError",
     "RunError",
+    "SparkFailed",
     "SparkMissing",
     "SyntaxProblem",
     "TypeMismatch",
     "UnboundedState",
     "UnknownColumn",
+    "UnknownFormat",
     "UnknownFunction",
     "UnknownStream",
     "UnknownStreamPushed",
+    "UnreadableFile",
     "did_you_mean",
     "quoted",
 ]
@@ -268,6 +278,64 @@ class PushedTypeMismatch(DataError):
 
 class UnknownStreamPushed(DataError):
     code = "M4003"
+
+
+class MalformedRow(DataError):
+    """A row of a file cannot be read as its stream's columns."""
+
+    code = "M4004"
+
+
+class UnreadableFile(DataError):
+    """A file is not what its format says."""
+
+    code = "M4005"
+
+
+class DeploymentError(MidstreamError):
+    """What a query runs on, or reads from, is not as it should be."""
+
+    code = "M5000"
+
+
+class BadArgument(DeploymentError):
+    """The command line says something that cannot be meant."""
+
+    code = "M5001"
+
+
+class PathProblem(DeploymentError):
+    """A file or directory is missing, or must not be used so."""
+
+    code = "M5002"
+
+
+class UnknownFormat(DeploymentError):
+    """Spark does not know the format of a source or sink."""
+
+    code = "M5003"
+
+
+class PortInUse(DeploymentError):
+    code = "M5004"
+
+
+class SparkFailed(DeploymentError):
+    """Spark could not start, or stopped the query."""
+
+    code = "M5005"
+
+
+class NotRunning(DeploymentError):
+    """There is no running query where one was looked for."""
+
+    code = "M5006"
+
+
+class AlreadyRuns(DeploymentError):
+    """Another process runs the query."""
+
+    code = "M5007"
 
 
 def quoted(names: Iterable[str]) -> str:

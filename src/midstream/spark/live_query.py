@@ -43,7 +43,6 @@ from midstream.errors import (
     did_you_mean,
     quoted,
 )
-from midstream.migration.cell import Cell
 from midstream.planning.partitioning import partition
 from midstream.query import ContinuousQuery
 from midstream.spark.backfill import Backfill
@@ -53,6 +52,7 @@ from midstream.spark.control import ControlDirectory
 from midstream.spark.durable_cell import CellSetup
 from midstream.spark.operator import CellOperator
 from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
+from midstream.spark.plan_changes import PlanChanges
 from midstream.spark.progress import Progress
 from midstream.spark.reporting import Figures, Report
 from midstream.spark.types import check_frame, spark_schema
@@ -101,14 +101,17 @@ class LiveQuery:
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
         packed = self._packed(frames)
+        self._changes: PlanChanges | None
         if self._control is None:
-            self._report = Report(self._first_plan, None, Progress(default, self.partitioning), seconds)
+            self._changes = None
+            self._report = Report(self._first_plan, Progress(default, self.partitioning))
             self.results = self._backfilled(packed)
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
         self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
         progress = Progress(default, self.partitioning, self._control.mark)
-        self._report = Report(self._first_plan, self._control, progress, seconds)
+        self._changes = PlanChanges(query, self._first_plan, self._control)
+        self._report = Report(self._first_plan, progress, self._control, self._changes, seconds)
         # As few tasks as there are cells: starting one costs more than what a small micro-batch has for it to do.
         self.results = self._operated(packed.union(self._commands()).coalesce(self.partitioning.cells))
 
@@ -138,13 +141,9 @@ class LiveQuery:
         Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot change to it. Gives
         the number of the command; :meth:`history` tells what became of it. See ``docs/migration.md``.
         """
-        control = self._controlled("migrate()")
-        chosen = self.query.chosen(plan)
-        # A cell without rows refuses whatever any cell would.
-        Cell(self.plan, self.query.plan()).migrate(chosen, strategy, **options)
-        return control.write(
-            {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": options}
-        )
+        self._controlled("migrate()")
+        assert self._changes is not None
+        return self._changes.ask(self.plan, plan, strategy, options)
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
@@ -162,17 +161,26 @@ class LiveQuery:
         control = self._controlled("finish()")
         return control.write({"kind": "finish"})
 
-    def run_to_end(self, writer: DataStreamWriter) -> StreamingQuery:
-        """Write all that is available, then the end of the streams: for a run over input that is complete.
+    def run_to_end(
+        self, writer: DataStreamWriter, wait: Callable[[StreamingQuery], None] | None = None
+    ) -> StreamingQuery:
+        """Write all that is there, then the end of the streams: for a run over input that is complete.
 
         ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
+        Commands are obeyed meanwhile. ``wait`` comes back when the query has worked on everything (by default Spark's
+        ``processAllAvailable``); if it stops the query instead, the streams do not end, and a restart goes on.
         """
         self._controlled("run_to_end()")
-        writer = writer.trigger(availableNow=True)
-        writer.start().awaitTermination()
-        self.finish()
-        query = writer.start()
-        query.awaitTermination()
+        wait = wait or (lambda running: running.processAllAvailable())
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            wait(query)
+            if query.isActive:
+                self.finish()
+                wait(query)
+        finally:
+            query.stop()
+            self.write_status()
         return query
 
     def metrics(self) -> dict[str, Any]:
@@ -185,6 +193,15 @@ class LiveQuery:
         ``state`` is "written" (no cell has told yet), "begun", "ended", "refused" or "unchanged".
         """
         return self._report.history()
+
+    def rates(self) -> dict[str, float | None]:
+        """``rows`` and ``results`` per second over the last seconds; None until two micro-batches were told."""
+        return self._report.rates()
+
+    def write_status(self) -> None:
+        """Write ``status.json`` now; each micro-batch does it, but later: a process that ends may be too quick."""
+        self._controlled("write_status()")
+        self._report.write()
 
     # How it is made
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from midstream.algebra.plan import Plan
@@ -15,8 +17,7 @@ from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.planning.partitioning import Partitioning
 from midstream.spark.durable_cell import counted_in
 
-__all__ = ["Progress"]
-
+__all__ = ["Progress", "Rates"]
 
 _SUMS = (
     "results",
@@ -115,3 +116,31 @@ class Progress:
                 "late": sum(counts["late"] for counts in told) // copies,
             }
         return streams
+
+
+RATE_SECONDS = 10.0
+"""Over how long rates are taken: shorter, and one slow micro-batch is all they tell; longer, and a change of the plan
+shows too late."""
+
+
+class Rates:
+    """Rows and results per second, over the last micro-batches. Thread-safe, as figures come from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: deque[tuple[float, int, int]] = deque()
+
+    def after(self, metrics: Mapping[str, Any], now: float | None = None) -> dict[str, float | None]:
+        """The rates, now that these are the metrics; None until a second micro-batch has been told of."""
+        now = time.monotonic() if now is None else now
+        rows = sum(counts["rows"] for counts in metrics["streams"].values())
+        with self._lock:
+            if not self._seen or self._seen[-1][1:] != (rows, metrics["results"]):
+                self._seen.append((now, rows, metrics["results"]))
+            while len(self._seen) > 2 and self._seen[1][0] <= now - RATE_SECONDS:
+                self._seen.popleft()
+            (before, old_rows, old_results), (after, new_rows, new_results) = self._seen[0], self._seen[-1]
+        seconds = after - before
+        if seconds <= 0:
+            return {"rows": None, "results": None}
+        return {"rows": (new_rows - old_rows) / seconds, "results": (new_results - old_results) / seconds}

@@ -13,15 +13,15 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_from_json
 from midstream.spark.control import ControlDirectory
-from midstream.spark.progress import Progress
+from midstream.spark.plan_changes import PlanChanges
+from midstream.spark.progress import Progress, Rates
 
 __all__ = ["Figures", "Report"]
 
@@ -34,30 +34,28 @@ class Report:
     """The plan in force, the migrations and the figures of a query; kept up to date while it runs."""
 
     def __init__(
-        self, first_plan: Plan, control: ControlDirectory | None, progress: Progress, idle_after: float | None
+        self,
+        first_plan: Plan,
+        progress: Progress,
+        control: ControlDirectory | None = None,
+        changes: PlanChanges | None = None,
+        idle_after: float | None = None,
     ) -> None:
+        """Without a control directory it is of a query over batches: nothing changes, and nothing is told."""
         self._first_plan = first_plan
-        self._control = control
         self._progress = progress
+        self._control = control
+        self._changes = changes
         self._idle_after = idle_after
-        self._plans: dict[int, Plan] = {}
-        self._texts: dict[int, str] = {}
+        self._rates = Rates()
         self._writes = _Later()
 
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
-        if self._control is None:
+        if self._control is None or self._changes is None:
             return self._first_plan
-        told = self._progress.plan_text() or (self._control.status() or {}).get("plan")
-        if told is None or told == self._first_plan.explain():
-            return self._first_plan
-        for command in reversed(self._migrations()):
-            if self._text_of(command) == told:
-                return self._plan_of(command)
-        # A query that was started again may have been given another plan than it was begun with.
-        begun_with = self._restored((self._control.query() or {})["first_plan"])
-        return begun_with if begun_with.explain() == told else self._first_plan
+        return self._changes.in_force(self._progress.plan_text() or (self._control.status() or {}).get("plan"))
 
     def metrics(self) -> dict[str, Any]:
         """Counts of all cells together, and of each."""
@@ -67,11 +65,13 @@ class Report:
         """The migrations asked for, in order, or the latest ones; and what became of each."""
         told = self._progress.outcomes()
         last_told = max(told, default=0)
-        commands = self._migrations()
+        if self._changes is None:
+            return []
+        commands = self._changes.commands()
         return [
             {
                 "id": command["id"],
-                "plan": self._text_of(command),
+                "plan": self._changes.text_of(command),
                 "strategy": command["strategy"],
                 "options": command["options"],
                 "written": command["written"],
@@ -81,44 +81,31 @@ class Report:
             for command in (commands if latest is None else commands[-latest:])
         ]
 
+    def rates(self) -> dict[str, float | None]:
+        """Rows and results per second."""
+        return self._rates.after(self.metrics())
+
     def take(self, figures: list[str]) -> None:
         """A task has ended, and tells of its cells. Spark's scheduler waits for this: what takes time comes later."""
         self._progress.take([json.loads(text) for text in figures])
-        self._writes.do(self._write)
+        self._writes.do(self.write)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write ``status.json``, and commands about streams that have fallen silent."""
         assert self._control is not None, "a query over batches tells nothing"
         if self._idle_after is not None:
             for stream, rows in self._progress.fallen_silent(self._idle_after).items():
                 self._control.write({"kind": "idle", "stream": stream, "rows": rows})
+        metrics = self.metrics()
         self._control.write_status(
             {
                 "plan": self.plan.explain(),
                 "history": self.history(SHOWN_MIGRATIONS),
-                "metrics": self.metrics(),
+                "metrics": metrics,
+                "rates": self._rates.after(metrics),
                 "told": time.time(),
             }
         )
-
-    def _migrations(self) -> list[dict[str, Any]]:
-        """The commands to migrate, in order."""
-        commands = [] if self._control is None else self._control.commands()
-        return [command for command in commands if command.get("kind") == "migrate"]
-
-    def _plan_of(self, command: Mapping[str, Any]) -> Plan:
-        if command["id"] not in self._plans:
-            self._plans[command["id"]] = self._restored(command["plan"])
-        return self._plans[command["id"]]
-
-    def _text_of(self, command: Mapping[str, Any]) -> str:
-        if command["id"] not in self._texts:
-            self._texts[command["id"]] = self._plan_of(command).explain()
-        return self._texts[command["id"]]
-
-    def _restored(self, described: Mapping[str, Any]) -> Plan:
-        plan = plan_from_json(described)
-        plan.mark_as_derived_from(self._first_plan.derived_from)
-        return plan
 
 
 class Figures(AccumulatorParam[list[str]]):

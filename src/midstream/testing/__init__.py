@@ -5,7 +5,7 @@ generators make random queries with random input for Hypothesis, and the scripte
 input, crashes included, into a run. Needs the packages duckdb and hypothesis, which midstream itself does not.
 """
 
-from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
+from midstream.testing.equivalence import BagDifference, assert_same_bag, assert_snapshot_equivalent, compare_bags
 from midstream.testing.generators import (
     CONDITIONS,
     JOIN_OPERATORS,
@@ -23,12 +23,14 @@ __all__ = [
     "JOIN_OPERATORS",
     "OPERATORS",
     "WINDOWS",
+    "BagDifference",
     "OracleError",
     "Push",
     "Scenario",
     "SnapshotSeries",
     "assert_same_bag",
     "assert_snapshot_equivalent",
+    "compare_bags",
     "heartbeat",
     "join_intervals",
     "play",

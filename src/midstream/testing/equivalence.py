@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -34,7 +35,7 @@ import pyarrow as pa
 
 from midstream.testing.oracle import SnapshotSeries
 
-__all__ = ["assert_same_bag", "assert_snapshot_equivalent"]
+__all__ = ["BagDifference", "assert_same_bag", "assert_snapshot_equivalent", "compare_bags"]
 
 RELATIVE_TOLERANCE = 1e-9
 ABSOLUTE_TOLERANCE = 1e-12
@@ -72,14 +73,50 @@ def assert_snapshot_equivalent(actual: pa.Table, expected: pa.Table | SnapshotSe
 
 def assert_same_bag(actual: pa.Table, expected: pa.Table) -> None:
     """Fail unless both tables hold the same rows equally often, validity included, in any order."""
+    difference = compare_bags(actual, expected)
+    if difference.examples:
+        lines = [f"results differ: {difference.rows} rows, expected {difference.expected_rows}"]
+        raise AssertionError("\n".join([*lines, *difference.examples]))
+
+
+@dataclass(frozen=True)
+class BagDifference:
+    """How two bags of rows differ, in rows, and a few of them as text."""
+
+    rows: int
+    expected_rows: int
+    missing: int
+    """Rows that are there less often than they should be, counted as often as they lack."""
+    repeated: int
+    """Rows that are there more often than they should be."""
+    unexpected: int
+    """Rows that should not be there at all."""
+    examples: tuple[str, ...]
+
+
+def compare_bags(actual: pa.Table, expected: pa.Table) -> BagDifference:
+    """How far the tables are from holding the same rows equally often, validity included, in any order.
+
+    >>> one, two = (pa.table({"k": ["a"] * n, "valid_from": [1] * n, "valid_to": [5] * n}) for n in (1, 2))
+    >>> difference = compare_bags(two, one)
+    >>> difference.missing, difference.repeated, difference.unexpected
+    (0, 1, 0)
+    """
     sides = [_Side(actual, as_rows=True), _Side(expected, as_rows=True)]
     numbers = _number_rows([side.columns for side in sides])
     size = max((int(part.max()) + 1 for part in numbers if len(part)), default=0)
-    balance = np.bincount(numbers[0], minlength=size) - np.bincount(numbers[1], minlength=size)
-    if balance.any():
-        balances = {int(row): int(balance[row]) for row in np.flatnonzero(balance)}
-        lines = [f"results differ: {len(numbers[0])} rows, expected {len(numbers[1])}"]
-        raise AssertionError("\n".join(lines + _show(balances, sides, numbers)))
+    found, wanted = (np.bincount(part, minlength=size) for part in numbers)
+    balance = found - wanted
+    balances = {int(row): int(balance[row]) for row in np.flatnonzero(balance)}
+    too_many = np.maximum(balance, 0)
+    return BagDifference(
+        len(numbers[0]),
+        len(numbers[1]),
+        missing=int(np.maximum(-balance, 0).sum()),
+        repeated=int(too_many[wanted > 0].sum()),
+        unexpected=int(too_many[wanted == 0].sum()),
+        examples=tuple(_show(balances, sides, numbers)),
+    )
 
 
 class _Side:

@@ -1,0 +1,23 @@
+"""The entry point of ``midstream``. Commands need packages that the library does not: say so, if they are missing."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command that the arguments name, and end the process with its exit code."""
+    try:
+        from midstream.cli.commands import app
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "midstream":
+            raise
+        sys.exit(
+            f"midstream: the command line needs the package {missing.name}: install it with "
+            'pip install "midstream[cli]" (add spark and testing for all commands: "midstream[cli,spark,testing]").'
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+    app(prog_name="midstream")

@@ -1,0 +1,35 @@
+"""``midstream bench``: the benchmarks of a clone of the repository. They are not part of the installed package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import midstream
+from midstream.cli.output import Output
+from midstream.errors import PathProblem
+
+__all__ = ["bench"]
+
+
+def bench(names: list[str], output: Output) -> int:
+    """Run the named benchmarks, or all; gives their exit code."""
+    clone = _clone()
+    command = [sys.executable, "-m", "benchmarks", *names]
+    # Their own words are not JSON: they go to standard error, by its number.
+    done = subprocess.run(command, cwd=clone, stdout=2 if output.as_json else None, check=False)
+    output.document({"benchmarks": names, "exit_code": done.returncode, "results": str(clone / "benchmarks/results")})
+    return done.returncode
+
+
+def _clone() -> Path:
+    """The clone around the working directory, or the one that midstream is imported from."""
+    here = Path.cwd()
+    for folder in [here, *here.parents, *Path(midstream.__file__).parents]:
+        if (folder / "benchmarks" / "__main__.py").is_file() and (folder / "src" / "midstream").is_dir():
+            return folder
+    raise PathProblem(
+        "the benchmarks are not here: they are in the repository, not in the installed package",
+        hint="Clone the repository, run make check there, and try again inside it.",
+    )

@@ -1,0 +1,304 @@
+"""``midstream run``: a query on Spark, until its input ends or somebody ends it.
+
+Everything the run needs to be taken up again is in its control directory before the first row is read. Ctrl-C and
+SIGTERM end it between two steps of this process: no result is lost or repeated by that, and ``--resume`` goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pa_parquet
+
+from midstream.cli.failures import DONE, INTERRUPTED
+from midstream.cli.live_view import LiveView
+from midstream.cli.output import Output, escape
+from midstream.cli.plan_names import plan_named
+from midstream.cli.run_file import RunFile, running
+from midstream.cli.schemas import check_columns, schema_from_ddl
+from midstream.cli.sinks import check_unused
+from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
+from midstream.cli.spark_process import spark_session
+from midstream.errors import BadArgument, FinishedRun, NotRunning
+from midstream.query import ContinuousQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from midstream.spark import LiveQuery
+
+__all__ = ["batch_frame", "run"]
+
+LOOK_SECONDS = 0.25
+"""How often the query is looked at."""
+
+
+def run(asked: RunFile, until_end: bool, output: Output) -> int:
+    """Run the query; gives the exit code."""
+    endless = [stream.name for stream in asked.streams if not stream.has_end]
+    if until_end and endless:
+        raise BadArgument(f'stream "{endless[0]}" has no end', hint="Leave out --until-end, and end with Ctrl-C.")
+    with _Interruption() as interruption, running(asked.control):
+        _check_control(asked)
+        output.note("starting Spark ...")
+        log = None if output.debug else asked.log
+        shows_rows = asked.sink.format == "console" and not output.as_json
+        with spark_session(asked.master, asked.cells, asked.settings, log, shows_rows) as spark:
+            # Spark's own handler cancels what runs, which would look like a failure.
+            interruption.install()
+            return _run(spark, asked, until_end, output, interruption)
+
+
+def _check_control(asked: RunFile) -> None:
+    """Refuse to take up a run under other conditions, or one that has come to its end."""
+    from midstream.spark.control import ControlDirectory
+
+    status = ControlDirectory(asked.control).status()
+    if not asked.has_begun:
+        check_unused(asked.sink)
+        if status is None:
+            # What an attempt left that failed before its first row (a misspelt column, say) binds nobody.
+            (asked.control / "query.json").unlink(missing_ok=True)
+        return
+    with contextlib.suppress(NotRunning):
+        asked.check_same_as(RunFile.read(asked.control))
+    if status is not None and status["metrics"]["finished"]:
+        raise FinishedRun(
+            "this run has come to its end",
+            detail=f"Its control directory is {asked.control}, its results are in {asked.sink.shown}.",
+            hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
+            "another sink.",
+        )
+
+
+def _run(spark: SparkSession, asked: RunFile, until_end: bool, output: Output, interruption: _Interruption) -> int:
+    from midstream.spark import stream
+
+    found = [_found(spark, source) for source in asked.streams]
+    frames = {source.name: _streaming_frame(spark, source) for source in found}
+    declared = [
+        stream(source.name, frames[source.name], source.event_time or "", read_lateness(source.lateness or "0", ""))
+        for source in found
+    ]
+    query = ContinuousQuery(asked.query, declared)
+    live = query.run_on_spark(frames, plan_named(query, asked.plan), control_dir=asked.control, cells=asked.cells)
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    settings = {**asked.settings, "spark.sql.session.timeZone": zone}
+    asked = replace(asked.with_streams(found), settings=settings)
+    asked.write()
+    writer = live.results.writeStream.format(asked.sink.format).options(**asked.sink.options)
+    writer = writer.option("checkpointLocation", asked.checkpoint)
+    if asked.sink.path is not None:
+        writer = writer.option("path", asked.sink.path)
+    output.note(f"running; control directory {escape(str(asked.control))}")
+    began = time.monotonic()
+    total = _total_rows(found) if until_end else None
+    with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
+        watch = _Watch(live, view, interruption)
+        _work(live, writer, watch, until_end)
+    return _told(asked, live, output, time.monotonic() - began, interruption.is_asked)
+
+
+def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
+    if until_end:
+        live.run_to_end(writer, watch.until_all_is_read)
+        return
+    running = writer.start()
+    try:
+        watch.for_ever(running)
+    finally:
+        running.stop()
+        live.write_status()
+
+
+class _Interruption:
+    """Ctrl-C or SIGTERM: noted the first time, so that the query can be ended; the second time it ends all."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def is_asked(self) -> bool:
+        return self.asked.is_set()
+
+    def __enter__(self) -> _Interruption:
+        # Until Spark runs there is nothing to end.
+        self._replace(signal.SIGTERM, self._at_once)
+        return self
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._replace(number, self._note)
+
+    def __exit__(self, *problem: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _replace(self, number: int, handler: Any) -> None:
+        before = signal.signal(number, handler)
+        self._before.setdefault(number, signal.default_int_handler if number == signal.SIGINT else before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            raise KeyboardInterrupt
+        self.asked.set()
+
+    def _at_once(self, number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+
+class _Watch:
+    """Looks at the query while it works, shows its figures, and ends it when it is interrupted."""
+
+    def __init__(self, live: LiveQuery, view: LiveView, interruption: _Interruption) -> None:
+        self._live = live
+        self._view = view
+        self._interruption = interruption
+
+    def for_ever(self, running: StreamingQuery) -> None:
+        """Until the query is interrupted or fails."""
+        while running.isActive and not self._interruption.asked.wait(LOOK_SECONDS):
+            self._look()
+        failed = running.exception()
+        if failed is not None and not self._interruption.is_asked:
+            raise failed
+
+    def until_all_is_read(self, running: StreamingQuery) -> None:
+        """Until the query has worked on everything there is; stops it if it is interrupted."""
+        # Waiting for Spark cannot be interrupted, so another thread does.
+        problems: list[BaseException] = []
+        waiting = threading.Thread(target=_noting(running, problems), daemon=True)
+        waiting.start()
+        while waiting.is_alive() and not self._interruption.asked.wait(LOOK_SECONDS):
+            self._look()
+        if self._interruption.is_asked:
+            running.stop()
+            return
+        self._look()
+        if problems:
+            raise problems[0]
+
+    def _look(self) -> None:
+        self._view.show(self._live.metrics(), self._live.rates())
+
+
+def _noting(running: StreamingQuery, problems: list[BaseException]) -> Any:
+    def wait() -> None:
+        try:
+            running.processAllAvailable()
+        except Exception as problem:
+            problems.append(problem)
+
+    return wait
+
+
+def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
+    """The source with the columns and the event time that it has."""
+    first = next(local_files(source.path), None) if source.path is not None else None
+    if source.schema is not None and source.format == "parquet" and first is not None:
+        check_columns(source.name, schema_from_ddl(source.schema, source.name), first)
+    if source.schema is None and source.is_file:
+        if first is None and "://" not in (source.path or ""):
+            raise BadArgument(
+                f'the columns of stream "{source.name}" cannot be found: there are no files yet',
+                hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
+            )
+        columns = batch_frame(spark, source).schema
+        source = replace(source, schema=columns.toDDL())
+    columns = _streaming_frame(spark, source).schema
+    whole = ("byte", "short", "integer", "long")
+    kinds = {
+        field.name: "timestamp"
+        if field.dataType.typeName().startswith("timestamp")
+        else ("integer" if field.dataType.typeName() in whole else "other")
+        for field in columns
+    }
+    return replace(source, event_time=choose_event_time(source.name, kinds, source.event_time))
+
+
+def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    """All rows of the source that are there now."""
+    reader = spark.read.format(source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    else:
+        # Only where the user says nothing of it: what Spark finds in text by itself.
+        found = {"inferSchema": "true", "inferTimestamp": "true", "prefersDate": "true"}
+        reader = reader.options(**{name: value for name, value in found.items() if source.option(name) is None})
+    return reader.load(source.path)
+
+
+def _streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    reader = spark.readStream.format(source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    return reader.load(source.path)
+
+
+def _total_rows(sources: list[StreamSource]) -> int | None:
+    """The number of rows to come, if the files say so."""
+    if any(source.format != "parquet" for source in sources):
+        return None
+    with contextlib.suppress(Exception):
+        # A file that cannot be read is the query's to refuse.
+        files = [file for source in sources for file in local_files(source.path or "")]
+        return sum(int(pa_parquet.read_metadata(file).num_rows) for file in files)
+    return None
+
+
+def _told(asked: RunFile, live: LiveQuery, output: Output, seconds: float, is_interrupted: bool) -> int:
+    """Say what was done, and what can be done next."""
+    metrics = live.metrics()
+    streams = metrics["streams"]
+    rows = sum(counts["rows"] for counts in streams.values())
+    state = "interrupted" if is_interrupted else "finished"
+    resume = f"midstream run --resume {shlex.quote(_shown(asked.control))}"
+    output.say(
+        f"{state}: {rows:,} rows in, {metrics['results']:,} results, {metrics['batches']:,} batches in {seconds:,.1f} s"
+        + (f" ({rows / seconds:,.0f} rows/s)" if seconds else "")
+    )
+    for name, counts in streams.items():
+        for number, what in ((counts["late"], "late"), (counts["without_event_time"], "without an event time")):
+            if number:
+                output.say(f"dropped: {number:,} rows of {escape(name)} were {what}")
+    if asked.sink.path is not None:
+        output.say(f"results: {escape(asked.sink.shown)}")
+    if is_interrupted:
+        output.say(f"to go on: {escape(resume)}")
+    elif asked.sink.is_file:
+        output.say(f"to compare with DuckDB: midstream verify {escape(shlex.quote(_shown(asked.control)))}")
+    output.document(
+        {
+            "state": state,
+            "rows": rows,
+            "results": metrics["results"],
+            "batches": metrics["batches"],
+            "seconds": seconds,
+            "streams": streams,
+            "plan": live.plan.explain(),
+            "migrations": [{key: entry[key] for key in ("id", "strategy", "state")} for entry in live.history()],
+            "control": str(asked.control),
+            "checkpoint": asked.checkpoint,
+            "sink": asked.sink.shown,
+            "resume": resume if is_interrupted else None,
+        }
+    )
+    return INTERRUPTED if is_interrupted else DONE
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be written here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,0 +1,158 @@
+"""``run.json`` in the control directory: everything a run was started with, to resume it and to verify its result.
+
+Beside it, ``run.lock`` is held by the process that runs the query, for as long as it lives, however it ends: so anybody
+can tell whether the query runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from midstream.cli.sinks import Sink
+from midstream.cli.sources import StreamSource
+from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
+
+__all__ = ["RunFile", "is_running", "running"]
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A run as the user asked for it, with the schemas and event times that were found."""
+
+    query: str
+    streams: tuple[StreamSource, ...]
+    sink: Sink
+    control: Path
+    checkpoint: str
+    """A directory, or a place that Spark knows (hdfs://...)."""
+    plan: str | None = None
+    cells: int | None = None
+    master: str = "local[2]"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    pid: int | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.control / "run.json"
+
+    @property
+    def log(self) -> Path:
+        """What Spark's processes say."""
+        return self.control / "spark.log"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a micro-batch was planned, by what is in the checkpoint; if that is far away, it may have been."""
+        return "://" in self.checkpoint or any(Path(self.checkpoint, "offsets").glob("[0-9]*"))
+
+    def write(self) -> None:
+        """Write it as a whole, as of this process."""
+        content = {
+            "version": VERSION,
+            "query": self.query,
+            "streams": [stream.to_json() for stream in self.streams],
+            "sink": self.sink.to_json(),
+            "checkpoint": self.checkpoint,
+            "plan": self.plan,
+            "cells": self.cells,
+            "master": self.master,
+            "settings": dict(self.settings),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "started": time.time(),
+        }
+        temporary = self.path.with_name(f"_run.json_{os.getpid()}")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(self.path)
+
+    @classmethod
+    def read(cls, control: Path) -> RunFile:
+        """The run of a control directory; raises ``NotRunning`` if there was none."""
+        control = control.absolute()
+        try:
+            content = json.loads((control / "run.json").read_text())
+            if content["version"] != VERSION:
+                raise ValueError(f"it is of version {content['version']}, this midstream reads {VERSION}")
+            return cls(
+                content["query"],
+                tuple(StreamSource(**stream) for stream in content["streams"]),
+                Sink(**content["sink"]),
+                control,
+                content["checkpoint"],
+                content["plan"],
+                content["cells"],
+                content["master"],
+                content["settings"],
+                content["pid"],
+            )
+        except FileNotFoundError:
+            is_there = control.is_dir()
+            raise NotRunning(
+                f"{control} has no run.json",
+                detail="No midstream run was started there." if is_there else "The directory does not exist.",
+                hint="Give the directory that midstream run called its control directory.",
+            ) from None
+        except (ValueError, KeyError, TypeError) as problem:
+            raise NotRunning(f"{control / 'run.json'} cannot be read", detail=f"{problem}.") from None
+
+    def check_same_as(self, other: RunFile) -> None:
+        """Refuse to go on elsewhere: rows would be read, or results written, in two places."""
+        for what, there, now in [
+            ("checkpoint", other.checkpoint, self.checkpoint),
+            ("sink", other.sink.shown, self.sink.shown),
+            *(
+                (f'source of stream "{mine.name}"', f"{their.format}:{their.path}", f"{mine.format}:{mine.path}")
+                for mine in self.streams
+                for their in other.streams
+                if mine.name == their.name
+            ),
+        ]:
+            if there != now:
+                raise CheckpointMismatch(
+                    f"the control directory {self.control} belongs to a run with another {what}",
+                    detail=f"There: {there}. Now: {now}.",
+                    hint=f"Go on with midstream run --resume {self.control}, or give another --control.",
+                )
+
+    def with_streams(self, streams: list[StreamSource]) -> RunFile:
+        return replace(self, streams=tuple(streams))
+
+
+@contextlib.contextmanager
+def running(control: Path) -> Iterator[None]:
+    """While this process runs the query of a control directory; raises ``AlreadyRuns`` if another does."""
+    control.mkdir(parents=True, exist_ok=True)
+    with open(control / "run.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            with contextlib.suppress(NotRunning):
+                raise AlreadyRuns(
+                    f"the query in {control} runs already, as process {RunFile.read(control).pid}",
+                    hint="End it first, or give another --control and --checkpoint.",
+                ) from None
+            raise AlreadyRuns(f"the query in {control} runs already") from None
+        yield
+
+
+def is_running(control: Path) -> bool | None:
+    """Whether some process runs the query of a control directory; None if it was not started by ``midstream run``."""
+    try:
+        with open(control / "run.lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+    except FileNotFoundError:
+        return None

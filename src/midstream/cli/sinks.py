@@ -1,0 +1,93 @@
+"""Sinks as the command line names them: where results go.
+
+    parquet:DIR, csv:DIR, json:DIR     files, each result exactly once
+    console, noop                      to be looked at, or thrown away
+    FORMAT or FORMAT:PATH              anything else that Spark can write a stream to, with --sink-option key=value
+
+>>> read_sink("json:out", []).format
+'json'
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from midstream.errors import BadArgument, PathProblem
+
+__all__ = ["Sink", "check_unused", "read_sink"]
+
+FILES = ("parquet", "csv", "json", "orc", "text")
+# Spark writes milliseconds unless it is told otherwise; event times have microseconds.
+_TEXT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_DEFAULTS = {"csv": {"header": "true", **_TEXT_TIMES}, "json": _TEXT_TIMES}
+"""Options that a sink has unless they are given."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A format, its options and, for files, a directory."""
+
+    format: str
+    path: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_file(self) -> bool:
+        return self.format in FILES
+
+    @property
+    def shown(self) -> str:
+        return self.format if self.path is None else f"{self.format}:{self.path}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_sink(text: str, options: Sequence[str]) -> Sink:
+    """The sink that ``--sink`` and ``--sink-option`` speak of."""
+    chosen: dict[str, str] = {}
+    for option in options:
+        key, found, value = option.partition("=")
+        if not found or not key:
+            raise BadArgument(f'cannot read --sink-option "{option}"', hint="Write --sink-option key=value.")
+        chosen[key] = value
+    matched = re.fullmatch(r"([A-Za-z][\w.-]*):(.+)", text.strip())
+    if matched is None or "://" in matched[0][: len(matched[1]) + 3]:
+        if os.sep in text or text in FILES:
+            raise BadArgument(
+                f'--sink "{text}" ' + ("has no directory" if text in FILES else "has no format"),
+                hint=f"Write --sink parquet:{'DIR' if text in FILES else text}.",
+            )
+        if text == "console":
+            chosen.setdefault("truncate", "false")
+        return Sink(text, None, chosen)
+    format_, path = matched[1], matched[2]
+    if "://" not in path:
+        path = os.path.abspath(os.path.expanduser(path))
+        if os.path.isfile(path):
+            raise PathProblem(f"the sink {path} is a file", hint="Results go into a directory of files.")
+    for name, value in _DEFAULTS.get(format_, {}).items():
+        chosen.setdefault(name, value)
+    return Sink(format_, path, chosen)
+
+
+def check_unused(sink: Sink) -> None:
+    """Refuse, for a run that is to begin, a directory of files that another has written to.
+
+    Spark numbers the batches that a directory has. To a query that begins anew its first batches would seem to be there
+    already, and their results would be lost without a word.
+    """
+    if sink.is_file and sink.path is not None and Path(sink.path, "_spark_metadata").exists():
+        raise PathProblem(
+            f"the sink {sink.path} has the results of another run",
+            detail="The checkpoint is new: this run begins at the first row.",
+            hint="Give another directory, remove this one, or resume the run that wrote it.",
+        )

@@ -1,0 +1,303 @@
+"""Streams as the command line names them: what to read, and how.
+
+    orders=data/orders          a directory, a file or a glob; the format follows from the files' names
+    orders=json:data/orders     the same with its format, for a directory without files yet
+    orders=rate                 any other format that Spark can read as a stream, with --option orders.key=value
+
+Rows that do not fit the columns end the query (``mode=FAILFAST``) instead of becoming NULL; ``--option
+orders.mode=PERMISSIVE`` is Spark's own default. A CSV file has a header unless a schema is given whose names its first
+line does not have; a header is compared with the schema. Each of these is an option of Spark's that can be set.
+
+>>> stream_sources(["clicks=rate"], options=["clicks.rowsPerSecond=5"], lateness=["30s"])[0].options
+{'rowsPerSecond': '5'}
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from midstream.cli.schemas import schema_from_ddl
+from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
+
+__all__ = ["StreamSource", "choose_event_time", "local_files", "read_lateness", "stream_sources"]
+
+FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc"}
+"""File formats by the ending of a file's name."""
+ENDLESS = ("rate", "rate-micro-batch", "socket")
+"""Formats that are there to try things out, and have no end."""
+_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
+_EVENT_TIMES = ("ts", "time", "timestamp", "event_time")
+"""Names that an event time column has when nobody says which it is."""
+_UNITS = {
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "sec": "seconds",
+    "m": "minutes",
+    "min": "minutes",
+    "h": "hours",
+    "hr": "hours",
+    "d": "days",
+    "w": "weeks",
+}
+_LOOKED_AT = 10_000
+"""Files of a directory whose names are looked at for the format."""
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """One stream: where its rows come from, and what the user said of its columns and its time."""
+
+    name: str
+    format: str
+    path: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    """Spark DDL; None: as found."""
+    event_time: str | None = None
+    lateness: str | None = None
+
+    @property
+    def is_file(self) -> bool:
+        return self.path is not None
+
+    @property
+    def has_end(self) -> bool:
+        """Whether all its rows can have been read."""
+        return self.format not in ENDLESS
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def option(self, name: str) -> str | None:
+        """An option's value; Spark does not look at the case of names."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
+
+    def with_defaults(self) -> StreamSource:
+        """With the options that keep bad rows from passing as NULL; what the user set stays."""
+        chosen: dict[str, str] = {}
+        if self.format in ("csv", "json"):
+            chosen["mode"] = "FAILFAST"
+        if self.format == "csv":
+            has_header = self.option("header")
+            if has_header is None:
+                has_header = chosen["header"] = "true" if self._has_header() else "false"
+            if has_header.lower() == "true":
+                chosen["enforceSchema"] = "false"
+        missing = {name: value for name, value in chosen.items() if self.option(name) is None}
+        return replace(self, options={**self.options, **missing})
+
+    def _has_header(self) -> bool:
+        """Whether the first line of the first file has the names of the schema; without a schema it must have names."""
+        first = next(local_files(self.path or ""), None)
+        if self.schema is None or first is None:
+            return True
+        expected = [name.lower() for name in schema_from_ddl(self.schema, self.name).names]
+        opened = gzip.open if first.suffix == ".gz" else open
+        try:
+            with opened(first, "rt", encoding=self.option("encoding") or "utf-8", newline="") as lines:
+                line = next(csv.reader(lines, delimiter=self.option("sep") or self.option("delimiter") or ","), [])
+        except (UnicodeDecodeError, csv.Error, TypeError, LookupError):
+            return False
+        return [name.strip().lower().lstrip("\ufeff") for name in line] == expected
+
+
+def stream_sources(
+    streams: Sequence[str],
+    options: Sequence[str] = (),
+    schemas: Sequence[str] = (),
+    event_times: Sequence[str] = (),
+    lateness: Sequence[str] = (),
+) -> list[StreamSource]:
+    """What the command line's options say of the streams; each is ``name=value`` or, where it makes sense, for all."""
+    places: dict[str, str] = {}
+    for text in streams:
+        name, found, place = text.partition("=")
+        if not found or not name.strip() or not place.strip():
+            raise BadArgument(
+                f'cannot read --stream "{text}"', hint="Write a name and a place: --stream orders=data/orders."
+            )
+        if name.strip() in places:
+            raise BadArgument(f'--stream names "{name.strip()}" twice', hint="Each stream has one source.")
+        places[name.strip()] = place.strip()
+    if not places:
+        raise BadArgument("there is no --stream", hint="Say where rows come from: --stream orders=data/orders.")
+    of_stream = _options_by_stream(options, places)
+    schema_of = _by_stream("--schema", schemas, places, is_for_all_too=len(places) == 1)
+    event_time_of = _by_stream("--event-time", event_times, places, is_for_all_too=True)
+    lateness_of = _by_stream("--lateness", lateness, places, is_for_all_too=True)
+    made = []
+    for name, place in places.items():
+        format_, path = _place(name, place)
+        source = StreamSource(
+            name, format_, path, of_stream[name], schema_of.get(name), event_time_of.get(name), lateness_of.get(name)
+        )
+        if source.schema is not None:
+            schema_from_ddl(source.schema, name)
+        if source.lateness is not None:
+            read_lateness(source.lateness, name)
+        made.append(source.with_defaults())
+    return made
+
+
+def choose_event_time(stream: str, kinds: Mapping[str, str], chosen: str | None) -> str:
+    """The event time column; ``kinds`` says of each column whether it is "timestamp", "integer" or something else.
+
+    >>> choose_event_time("orders", {"id": "integer", "placed": "timestamp"}, None)
+    'placed'
+    """
+    if chosen is not None:
+        return chosen
+    timestamps = [name for name, kind in kinds.items() if kind == "timestamp"]
+    if len(timestamps) == 1:
+        return timestamps[0]
+    called = {name.lower(): name for name, kind in kinds.items() if kind in ("timestamp", "integer")}
+    for usual in _EVENT_TIMES:
+        if usual in called:
+            return called[usual]
+    raise BadStreamDeclaration(
+        f'which column of stream "{stream}" is its event time?',
+        detail=f"The stream has the columns {quoted(kinds)}.",
+        hint=f"Say --event-time {stream}=COLUMN: a timestamp or a whole number.",
+    )
+
+
+def read_lateness(text: str, stream: str) -> int | str:
+    """Ticks, or a duration in words that a stream's declaration takes.
+
+    >>> read_lateness("30", "orders"), read_lateness("5min", "orders"), read_lateness("2 hours", "orders")
+    (30, '5 minutes', '2 hours')
+    """
+    matched = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", text)
+    if matched is None:
+        raise BadArgument(
+            f'cannot read lateness "{text}" of stream "{stream}"',
+            hint="Write 30s or 5 minutes; a plain number where event times are numbers.",
+        )
+    number, unit = matched[1], matched[2].lower()
+    if not unit:
+        return int(number)
+    return f"{number} {_UNITS.get(unit, _UNITS.get(unit.removesuffix('s'), unit))}"
+
+
+def local_files(path: str) -> Iterator[Path]:
+    """The data files of a directory, file or glob on this machine, sorted by name within each directory."""
+    if _is_remote(path):
+        return
+    for found in sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]:
+        if os.path.isfile(found):
+            yield Path(found)
+        for folder, inside, files in os.walk(found):
+            # As Spark sees it: these names are not data.
+            inside[:] = sorted(name for name in inside if not name.startswith(("_", ".")))
+            yield from (Path(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
+
+
+def _place(name: str, place: str) -> tuple[str, str | None]:
+    """The format and, for files, the path."""
+    matched = re.fullmatch(r"(?!hdfs:|file:)([A-Za-z][\w.-]*):(?!//)(.+)", place)
+    if matched is not None:
+        return FORMATS.get(matched[1].lower(), matched[1]), _checked_path(name, matched[2])
+    looks_like_a_path = os.sep in place or glob.has_magic(place) or os.path.exists(place) or _format_of(place)
+    if not looks_like_a_path:
+        return place, None
+    path = _checked_path(name, place)
+    return _found_format(name, path), path
+
+
+def _checked_path(name: str, path: str) -> str:
+    if _is_remote(path):
+        return path
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if glob.has_magic(absolute):
+        if not glob.glob(absolute, recursive=True):
+            raise PathProblem(f'nothing fits the path "{path}" of stream "{name}"', detail=f"Looked for {absolute}.")
+    elif not os.path.exists(absolute):
+        parent = Path(absolute).parent
+        beside = sorted(entry.name for entry in parent.iterdir()) if parent.is_dir() else []
+        raise PathProblem(
+            f'the path "{path}" of stream "{name}" does not exist',
+            detail=f"Looked for {absolute}.",
+            hint=did_you_mean(Path(absolute).name, beside)
+            or "Make the directory first if its files are still to come, and name their format: json:DIR.",
+        )
+    elif not os.access(absolute, os.R_OK):
+        raise PathProblem(f'the path "{path}" of stream "{name}" must not be read', hint="Look at its permissions.")
+    return absolute
+
+
+def _found_format(name: str, path: str) -> str:
+    """The format that the names of the files tell."""
+    by_itself = _format_of(path)
+    found = {_format_of(file.name): file.name for file in islice(local_files(path), _LOOKED_AT)}
+    if by_itself is not None and not found:
+        return by_itself
+    if len(found) == 1 and None not in found:
+        return str(next(iter(found)))
+    known = ", ".join(FORMATS)
+    if not found:
+        problem, detail = f'"{path}" of stream "{name}" has no files', None
+    elif len(found) == 1:
+        problem, detail = f'"{path}" of stream "{name}" is of an unknown format', f"It has {found[None]}."
+    else:
+        problem = f'the files of stream "{name}" are of several formats'
+        detail = f"{path} has {quoted(found.values())}."
+    raise BadArgument(
+        problem, detail=detail, hint=f"Name the format: {name}=json:{path} (known by their ending: {known})."
+    )
+
+
+def _format_of(path: str) -> str | None:
+    name = Path(path)
+    suffix = Path(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
+    return FORMATS.get(suffix.removeprefix(".").lower())
+
+
+def _is_remote(path: str) -> bool:
+    """A place that Spark knows and this machine's file system does not."""
+    return "://" in path or path.startswith(("hdfs:", "file:"))
+
+
+def _options_by_stream(options: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """``orders.key=value`` for one stream, ``key=value`` for all."""
+    chosen: dict[str, dict[str, str]] = {name: {} for name in names}
+    for text in options:
+        key, found, value = text.partition("=")
+        if not found or not key:
+            raise BadArgument(
+                f'cannot read --option "{text}"', hint="Write --option orders.header=false, or header=false for all."
+            )
+        name, dot, rest = key.partition(".")
+        for stream in [name] if dot and name in chosen else list(chosen):
+            chosen[stream][rest if dot and name in chosen else key] = value
+    return chosen
+
+
+def _by_stream(option: str, texts: Iterable[str], names: Mapping[str, str], is_for_all_too: bool) -> dict[str, str]:
+    """The values of an option by stream: ``orders=value``, or a bare value for all that have none of their own."""
+    own: dict[str, str] = {}
+    for_all: str | None = None
+    for text in texts:
+        name, found, value = text.partition("=")
+        if found and name.strip() in names:
+            own[name.strip()] = value.strip()
+        elif found and re.fullmatch(r"\s*\w+\s*", name):
+            raise BadArgument(
+                f'{option} "{text}" speaks of "{name.strip()}", which is no stream',
+                detail=f"The streams are {quoted(names)}.",
+                hint=did_you_mean(name.strip(), names),
+            )
+        elif is_for_all_too:
+            for_all = text.strip()
+        else:
+            raise BadArgument(f'cannot read {option} "{text}"', hint=f"Write {option} STREAM=VALUE.")
+    return own if for_all is None else {name: own.get(name, for_all) for name in names}

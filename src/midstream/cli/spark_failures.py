@@ -1,0 +1,265 @@
+"""What Spark's exceptions mean to the user of the command line.
+
+An exception of Spark's is a page of text: a message for each layer it went through, with the reason somewhere in the
+middle. Here the reason is looked for, and becomes an error of midstream's with one sentence, the facts, and what to do.
+What is not known keeps Spark's own words for it, without the stack trace.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from midstream import errors
+from midstream.errors import (
+    BadArgument,
+    CheckpointMismatch,
+    DeploymentError,
+    MalformedRow,
+    MidstreamError,
+    MissingColumn,
+    PathProblem,
+    PortInUse,
+    SparkFailed,
+    SparkMissing,
+    UnknownFormat,
+    UnreadableFile,
+)
+
+__all__ = ["explain_spark_failure", "is_of_spark"]
+
+_FILE = r"(?:while reading file|Could not read footer for file):?\s*(?:file:)?(\S+)"
+_PORTS = {
+    "SparkUI": "spark.ui.port",
+    "org.apache.spark.network.netty.NettyBlockTransferService": "spark.blockManager.port",
+}
+"""The settings of ports other than the driver's, by what Spark calls the service that needs them."""
+_SHOWN_CHARACTERS = 400
+
+
+def is_of_spark(problem: BaseException) -> bool:
+    """Whether pyspark, or the bridge to Java below it, raised this."""
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j") for kind in type(problem).__mro__)
+
+
+def explain_spark_failure(problem: BaseException, log: Path | None = None) -> MidstreamError:
+    """The error that it is; ``log`` has what Java said while it started."""
+    text = _all_text(problem)
+    if "JAVA_GATEWAY_EXITED" in text or "Java gateway process exited" in text:
+        return _java_problem(log)
+    for explain in _KNOWN:
+        found = explain(text)
+        if found is not None:
+            return found
+    return SparkFailed(
+        f"Spark failed: {_reason(text)}",
+        hint="--debug shows everything." + (f" Spark's own log is {log}." if log is not None and log.exists() else ""),
+    )
+
+
+def _all_text(problem: BaseException) -> str:
+    """The message, the messages below it and Java's stack trace, where the causes are."""
+    parts = []
+    pending: list[BaseException | None] = [problem]
+    while pending and (one := pending.pop()) is not None:
+        # What was captured from Java asks Java for its text, which may be gone.
+        said = getattr(one, "_desc", None) or str(one)
+        parts += [f"{type(one).__name__}: {said}", str(getattr(one, "_stackTrace", None) or "")]
+        following = getattr(one, "_cause", None) or one.__cause__
+        pending.append(following if isinstance(following, BaseException) else None)
+    return "\n".join(parts)
+
+
+def _own_error(text: str) -> MidstreamError | None:
+    """One of midstream's errors, raised in a Python worker."""
+    matched = re.search(r"midstream\.errors\.(\w+): \[M\d{4}\] (.*)((?:\n  (?:detail|hint): .*)*)", text)
+    kind = getattr(errors, matched[1], None) if matched else None
+    if matched is None or kind is None:
+        return None
+    more = dict(re.findall(r"  (detail|hint): (.*)", matched[3]))
+    raised: MidstreamError = kind(matched[2], **more)
+    return raised
+
+
+def _malformed_row(text: str) -> MidstreamError | None:
+    malformed = r"Malformed records are detected in (?:record parsing|schema inference)(?:: *(.*?)\s*\. )?"
+    matched = re.search(malformed, text)
+    header = re.search(r"CSV header does not conform to the schema\.\s*Header: (.*)\s*Schema: (.*)", text)
+    lengths = re.search(r"Number of column in CSV header is not equal to number of fields in the schema", text)
+    if header or lengths:
+        where = re.search(r"CSV file: (?:file:)?(\S+)", text)
+        return MissingColumn(
+            "the header of a CSV file does not fit the schema",
+            detail=(f"Its header is {header[1].strip()}, the schema {header[2].strip()}. " if header else "")
+            + (f"The file is {_path(where[1])}." if where else ""),
+            hint="Give the columns by --schema as the file has them, in its order.",
+        )
+    if matched is None:
+        return None
+    place = re.search(_FILE, text)
+    record = f"The row was read as {_short(matched[1])}." if matched[1] else None
+    return MalformedRow(
+        "a row does not fit its stream's columns" + (f" in {_path(place[1])}" if place else ""),
+        detail=record,
+        hint="Mend the row or give other types by --schema. With --option STREAM.mode=PERMISSIVE what cannot be read "
+        "is NULL.",
+    )
+
+
+def _unreadable_file(text: str) -> MidstreamError | None:
+    matched = re.search(_FILE, text) or re.search(r"(?:file:)?(/\S+) is not a Parquet file", text)
+    if matched is None:
+        return None
+    reasons = re.findall(r"Caused by: [\w.$]+(?:Exception|Error): (.*)", text) or [""]
+    missing = "FileNotFound" in text or "FILE_NOT_EXIST" in text
+    if missing:
+        return UnreadableFile(
+            f"the file {_path(matched[1])} is gone", hint="Files of a stream must stay until they were read."
+        )
+    return UnreadableFile(
+        f"cannot read the file {_path(matched[1])}",
+        detail=f"{_short(reasons[-1]).rstrip('.')}." if reasons[-1] else None,
+        hint="Mend it or take it away, then resume; --option STREAM.ignoreCorruptFiles=true passes over such files.",
+    )
+
+
+def _wrong_path(text: str) -> MidstreamError | None:
+    matched = re.search(r"\[PATH_NOT_FOUND\] Path does not exist: (?:file:)?(\S+?)\.(?:\s|$)", text)
+    return PathProblem(f"the path {matched[1]} does not exist") if matched else None
+
+
+def _no_columns(text: str) -> MidstreamError | None:
+    if "[UNABLE_TO_INFER_SCHEMA]" not in text:
+        return None
+    return BadArgument(
+        "the columns of a stream cannot be found: there are no files yet",
+        hint='Give them: --schema STREAM="ts timestamp, id long".',
+    )
+
+
+def _no_schema(text: str) -> MidstreamError | None:
+    matched = re.search(r"\[(?:PARSE_SYNTAX_ERROR|UNSUPPORTED_DATATYPE)\] (.*)", text)
+    return BadArgument(f"Spark cannot read a schema: {_short(matched[1])}") if matched else None
+
+
+def _unknown_format(text: str) -> MidstreamError | None:
+    matched = re.search(r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: (\S+?)\.(?:\s|$)", text)
+    if matched is None:
+        return None
+    return UnknownFormat(
+        f'"{matched[1]}" is neither a path that exists nor a format that Spark knows',
+        hint="Look at the spelling. Formats in packages of their own need --conf spark.jars.packages=...",
+    )
+
+
+def _port_in_use(text: str) -> MidstreamError | None:
+    if "java.net.BindException" not in text:
+        return None
+    service = re.search(r"Service '?([\w.]+)'? (?:could not bind|failed)", text)
+    setting = _PORTS.get(service[1] if service else "", "spark.driver.port")
+    return PortInUse(
+        f"a port that Spark needs is in use{f' (of {service[1]})' if service else ''}",
+        hint=f"End the process that has it, or let the system choose another: --conf {setting}=0.",
+    )
+
+
+def _no_cluster(text: str) -> MidstreamError | None:
+    if "All masters are unresponsive" not in text and "Could not parse Master URL" not in text:
+        return None
+    matched = re.search(r"Could not parse Master URL: '?([^'\s]+)", text)
+    return SparkFailed(
+        f'"{matched[1]}" is no master' if matched else "no Spark master answers",
+        hint="Give one that runs: --master spark://HOST:7077, or --master 'local[2]' for this machine alone.",
+    )
+
+
+def _other_checkpoint(text: str) -> MidstreamError | None:
+    signs = (
+        "sources in the checkpoint offsets and now there are",
+        "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+        "STATE_STORE_OPERATOR_OUT_OF_ORDER",
+        "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+    )
+    if not any(sign in text for sign in signs):
+        return None
+    return CheckpointMismatch(
+        "the checkpoint belongs to another query", hint="Give the checkpoint that this query began with, or a new one."
+    )
+
+
+def _concurrent(text: str) -> MidstreamError | None:
+    if "CONCURRENT_STREAM_LOG_UPDATE" not in text and "Multiple streaming queries are concurrently using" not in text:
+        return None
+    return errors.AlreadyRuns("another query uses the same checkpoint", hint="End one of them.")
+
+
+def _out_of_memory(text: str) -> MidstreamError | None:
+    if "java.lang.OutOfMemoryError" not in text:
+        return None
+    return SparkFailed("Spark's Java ran out of memory", hint="Give it more: --conf spark.driver.memory=4g.")
+
+
+def _gone(text: str) -> MidstreamError | None:
+    if not any(sign in text for sign in ("Py4JNetworkError", "Connection refused", "Answer from Java side is empty")):
+        return None
+    return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
+
+
+_KNOWN: tuple[Callable[[str], MidstreamError | None], ...] = (
+    _own_error,
+    _malformed_row,
+    _wrong_path,
+    _unreadable_file,
+    _no_columns,
+    _unknown_format,
+    _port_in_use,
+    _no_cluster,
+    _other_checkpoint,
+    _concurrent,
+    _out_of_memory,
+    _no_schema,
+    _gone,
+)
+"""Tried in this order: reasons first, then what they may lead to."""
+
+
+def _java_problem(log: Path | None) -> DeploymentError | SparkMissing:
+    """Why Java did not start."""
+    said = log.read_text(errors="replace") if log is not None and log.exists() else ""
+    port = _port_in_use(said)
+    if isinstance(port, DeploymentError):
+        return port
+    if "UnsupportedClassVersionError" in said:
+        return SparkMissing("the Java that was found is too old", hint="Spark needs Java 17 or later: set JAVA_HOME.")
+    if shutil.which("java") is None or "No such file" in said or "JAVA_HOME is not set" in said or "not found" in said:
+        return SparkMissing(
+            "Java is not installed, or not found",
+            detail="Looked at JAVA_HOME and the PATH.",
+            hint="Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is.",
+        )
+    lines = [line.strip() for line in said.splitlines() if re.search(r"Error|Exception|error:", line)]
+    return SparkFailed(
+        "Spark's Java process ended while it started",
+        detail=f"It said: {_short(lines[0])}" if lines else None,
+        hint="Look at the --conf settings; --debug shows all that it said.",
+    )
+
+
+def _reason(text: str) -> str:
+    """The innermost reason in Spark's own words: the last message with a condition, else the last cause."""
+    conditions = re.findall(r"\[([A-Z][A-Z0-9_.]+)\] (.*)", text)
+    conditions = [said for name, said in conditions if not name.startswith(("STREAM_FAILED", "FAILED_READ_FILE"))]
+    causes = re.findall(r"Caused by: [\w.$]+: (.*)", text)
+    said = conditions[-1] if conditions else causes[-1] if causes else text.strip().partition("\n")[0]
+    return _short(re.sub(r"\s*SQLSTATE: \w+", "", said).strip() or "no reason given")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def _path(text: str) -> str:
+    """A path out of a sentence."""
+    return re.sub(r"^/+", "/", text.rstrip(".,;:"))

