@@ -129,6 +129,16 @@ def test_the_live_view_shows_plan_states_rates_and_the_switch(finished):
     assert bars and marks.split()[1:3] == ["R", "P"]
 
 
+def test_the_live_view_fits_into_a_terminal_of_80_by_24(finished):
+    _, _, recording, _ = finished
+    console = quiet_console(80, force_terminal=True, height=24)
+    with LiveView(console) as view:
+        view.show(recording)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(console))
+    assert "the plan was replaced in batch 9" in text and "╰" in text
+    assert len(text[text.rindex("╭") :].splitlines()) < 24
+
+
 def test_what_cannot_be_done_is_said_before_anything_is_started(capsys, tmp_path):
     assert command_line.main(["--strategy", "jics", "--output", str(tmp_path / "report")]) == 2
     problem = capsys.readouterr().err

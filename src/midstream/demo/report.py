@@ -93,6 +93,8 @@ def _drawing(recording: Recording) -> Figure:
         axes.legend(fontsize=8, loc="upper left", framealpha=0.85)
         if axes is not states:
             axes.set_ylim(bottom=0)
+        if axes is not times:
+            axes.yaxis.set_major_formatter("{x:,.0f}")
     return drawing
 
 

@@ -26,6 +26,8 @@ STYLES = {
     Phase.GOOD_AGAIN: "cyan",
 }
 REFRESH_SECONDS = 0.25
+ROOMY = 28
+"""Lines of a terminal from which on there is space between the parts of the picture."""
 _RECENT = 3
 """Batches that rates are computed from."""
 
@@ -87,7 +89,7 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-_RELEASE = "release: from here on orders carry the number of their visit, and searches do not"
+_RELEASE = "release: orders carry their visit's number now, searches no longer do"
 
 
 class LiveView:
@@ -120,16 +122,18 @@ class LiveView:
         batches = recording.batches
         phase = recording.phase(batches[-1]) if batches else Phase.WARM_UP
         title = f"midstream · {recording.engine} · batch {len(batches)} of {recording.size.batches} · {seconds:.0f} s"
+        # A terminal of the usual 24 lines has no place for empty ones.
+        space: list[RenderableType] = [Text()] if self._console.height >= ROOMY else []
         parts: list[RenderableType] = [
             Text.assemble(("● ", STYLES[phase]), (phase.value if batches else "first batch", f"bold {STYLES[phase]}")),
-            Text(),
-            *tree_with_states(recording),
-            Text(),
-            _rates(recording),
-            Text(),
+            *space,
             Text("batch time", style="bold"),
             *sparkline(recording, max(20, self._console.width - 16)),
-            Text(),
+            *space,
+            _rates(recording),
+            *space,
+            *tree_with_states(recording),
+            *space,
             _events(recording),
         ]
         return Panel(Group(*parts), title=title, border_style="blue", padding=(0, 2))
