@@ -33,11 +33,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 """What :func:`session` sets, with the reason beside it where it is not plain."""
+
+_ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""What nobody else need reach."""
 
 
 def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -52,7 +53,8 @@ def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, s
         # Else Java runs already.
         provide_java()
     builder = SparkSession.builder.master(master).appName("midstream")
-    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": str(cells), **(settings or {})}
+    near = _ON_THIS_MACHINE if master.startswith("local") or "//127.0.0.1:" in master else {}
+    chosen = {**SETTINGS, **near, "spark.sql.shuffle.partitions": str(cells), **(settings or {})}
     for name, value in chosen.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
