@@ -28,9 +28,9 @@ def of_spark(text: str) -> MidstreamError:
             "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file "
             "file:///in/a.csv. SQLSTATE: KD001\nCaused by: org.apache.spark.SparkException: "
             "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: "
-            "[null,7]. \nParse Mode: FAILFAST.",
+            '[null,7].\nParse Mode: FAILFAST.\nCaused by: java.lang.NumberFormatException: For input string: "x"',
             "M4004",
-            ["does not fit its stream's columns in /in/a.csv", "[null,7]", "mode=PERMISSIVE"],
+            ["does not fit its stream's columns in /in/a.csv", '[null,7]: "x" cannot be read', "mode=PERMISSIVE"],
         ),
         (
             "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a.parquet. \n"
