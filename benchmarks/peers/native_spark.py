@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.peers.midstream_on_spark import MEMORY, add_files
 from benchmarks.peers.task import Task, serve
@@ -57,7 +57,7 @@ def change(task: Task) -> dict[str, Any]:
     refusal = None
     for turn in ("before", "after"):
         order = "abcd" if turn == "before" or then == "tree" else then
-        shape = "tree" if turn == "after" and then == "tree" else "chain"
+        shape: Literal["tree", "chain"] = "tree" if turn == "after" and then == "tree" else "chain"
         rows = native_query(spark, task.directories(), task.window, shape, order)
         writer = rows.writeStream.format("parquet").option("path", task.output)
         writer = writer.option("checkpointLocation", str(Path(task.scratch) / "checkpoint"))

@@ -35,7 +35,7 @@ def _read(task: Task, stream: str) -> Any:
 
 def _join(left: Any, right: Any, streams: str, task: Task) -> Any:
     """The next stream joined to those before; all pairs of times within the window."""
-    *before, stream = streams
+    before, stream = streams[:-1], streams[-1]
     # A combined row comes up to a window after its first row's time, with each further join; a batch may add as much.
     cutoff = (len(before) + 1) * task.window
     pairs = left.interval_join(
