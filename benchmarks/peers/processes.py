@@ -53,19 +53,25 @@ def run_in_process(
             command, cwd=ROOT, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
         )
     peak, was_in_time = 0.0, True
+    seen: set[psutil.Process] = set()
     try:
         while process.poll() is None and was_in_time:
             sampled = time.perf_counter()
-            peak = max(peak, _mebibytes(process.pid))
+            alive = _tree(process.pid)
+            seen.update(alive)
+            peak = max(peak, _mebibytes(alive))
             pause = max(SHORTEST_PAUSE, PAUSE_TO_SAMPLE * (time.perf_counter() - sampled))
             was_in_time = time.perf_counter() - began < task.seconds
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(pause)
         seconds = time.perf_counter() - began
     finally:
-        # Also what a process leaves behind when it ends by itself.
+        # Also what a process leaves behind when it ends by itself, and what began a session of its own.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        for left in seen:
+            with contextlib.suppress(psutil.Error):
+                left.kill()
         process.wait()
     if not was_in_time:
         raise CompetitorFailed(f"not done within {task.seconds:.0f} s")
@@ -74,14 +80,20 @@ def run_in_process(
     return Run(outcome_of(path), seconds, peak)
 
 
-def _mebibytes(root: int) -> float:
-    """The memory of a process and all below it; pages that several share count once."""
-    total = 0
+def _tree(root: int) -> list[psutil.Process]:
+    """A process and all below it."""
     with contextlib.suppress(psutil.Error):
         parent = psutil.Process(root)
-        for process in [parent, *parent.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_full_info().pss
+        return [parent, *parent.children(recursive=True)]
+    return []
+
+
+def _mebibytes(processes: list[psutil.Process]) -> float:
+    """The memory of all of them; pages that several share count once."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss
     return total / 2**20
 
 
