@@ -25,7 +25,10 @@ SENTINEL = -1
 
 
 def _interval(milliseconds: int) -> str:
-    return f"INTERVAL '{milliseconds // 1000}.{milliseconds % 1000:03}' SECOND(6, 3)"
+    seconds, rest = divmod(milliseconds, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"INTERVAL '{hours // 24} {hours % 24:02}:{minutes:02}:{seconds:02}.{rest:03}' DAY TO SECOND(3)"
 
 
 def _tables(parallelism: int, settings: dict[str, str]) -> Any:
