@@ -55,11 +55,10 @@ def result_files(output: Path) -> str:
     if files[0].suffix == ".parquet":
         return f"FROM read_parquet({[str(path) for path in files]})"
     with files[0].open() as opened:
-        has_header = opened.readline().startswith(COLUMNS[0])
+        has_header = opened.readline().lstrip('"').startswith(COLUMNS[0])
     types = {name: "DOUBLE" if name.endswith("_v") else "BIGINT" for name in COLUMNS}
-    if has_header:
-        return f"FROM read_csv({[str(path) for path in files]}, header = true, types = {types})"
-    return f"FROM read_csv({[str(path) for path in files]}, header = false, columns = {types})"
+    described = f"header = true, types = {types}" if has_header else f"header = false, columns = {types}"
+    return f"FROM read_csv({[str(path) for path in files]}, delim = ',', quote = '\"', {described})"
 
 
 def run(task: Task) -> dict[str, Any]:

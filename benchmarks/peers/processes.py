@@ -23,6 +23,8 @@ _NUMBERS = itertools.count()
 SHORTEST_PAUSE = 0.1
 PAUSE_TO_SAMPLE = 20
 """How many times longer to wait between two samples of the memory than a sample takes: they must not cost time."""
+SHARE_OF_MEMORY = 0.8
+"""How much of the memory that is free before it starts a competitor may take: the machine must live on."""
 
 
 class CompetitorFailed(Exception):
@@ -47,15 +49,16 @@ def run_in_process(
     command = [str(python or sys.executable), "-m", module, str(path)]
     log = path.with_suffix(".log")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), **(variables or {})}
+    most = SHARE_OF_MEMORY * psutil.virtual_memory().available / 2**20
     began = time.perf_counter()
     with log.open("w") as written:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
         )
-    peak, was_in_time = 0.0, True
+    peak, was_in_time, seconds = 0.0, True, 0.0
     seen: set[psutil.Process] = set()
     try:
-        while process.poll() is None and was_in_time:
+        while process.poll() is None and was_in_time and peak <= most:
             sampled = time.perf_counter()
             alive = _tree(process.pid)
             seen.update(alive)
@@ -75,6 +78,10 @@ def run_in_process(
         process.wait()
     if not was_in_time:
         raise CompetitorFailed(f"not done within {task.seconds:.0f} s")
+    if peak > most:
+        raise CompetitorFailed(
+            f"stopped: it took more than {most / 1024:.1f} GiB of memory, {seconds:.0f} s after it began"
+        )
     if process.returncode:
         raise CompetitorFailed(_reason(log.read_text(errors="replace"), process.returncode))
     return Run(outcome_of(path), seconds, peak)
