@@ -217,10 +217,14 @@ def _join(left: _Side, right: _Side, window: int) -> _Side:
 
 
 def native_query(
-    spark: SparkSession, input_dirs: Mapping[str, str | Path], window: int, shape: Literal["tree", "chain"] = "tree"
+    spark: SparkSession,
+    input_dirs: Mapping[str, str | Path],
+    window: int,
+    shape: Literal["tree", "chain"] = "tree",
+    order: str = STREAMS,
 ) -> DataFrame:
-    """J4 as native joins: the twelve columns of ``benchmarks.j4``, in its order."""
-    a, b, c, d = (_read(spark, stream, input_dirs[stream]) for stream in STREAMS)
+    """J4 as native joins of the streams in some order: the twelve columns of ``benchmarks.j4``, in its own order."""
+    a, b, c, d = (_read(spark, stream, input_dirs[stream]) for stream in order)
     if shape == "tree":
         joined = _join(_join(a, b, window), _join(c, d, window), window)
     else:

@@ -1,0 +1,159 @@
+"""Who takes part, and how a competitor is run on one size: timed, on fewer batches if it has none, and checked."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.j4 import Size
+from benchmarks.peers.environments import FLINK, PATHWAY, POLARS, Environment, EnvironmentFailed
+from benchmarks.peers.outcome import Outcome
+from benchmarks.peers.processes import CompetitorFailed, Run, run_in_process
+from benchmarks.peers.task import Task
+from benchmarks.spark_j4 import FULL
+
+SECONDS = 900
+"""What a competitor may take for one size, in all its runs."""
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """An engine, how it works, where its results go, and whether its running plan can change."""
+
+    name: str
+    module: str
+    how: str
+    kind: Literal["micro-batches", "continuous", "batch"]
+    sink: str
+    can_change: str
+    environment: Environment | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def run(self, task: Task) -> Run:
+        """One task in a process of its own; its environment is made if need be."""
+        if self.environment is not None:
+            self.environment.make()
+        python = None if self.environment is None else self.environment.python
+        variables = {key: value.format(scratch=task.scratch) for key, value in self.variables.items()}
+        return run_in_process(f"benchmarks.peers.{self.module}", task, python, variables)
+
+
+REFERENCE = Competitor(
+    "duckdb", "duckdb_batch", "the whole input at once", "batch", "a table in memory", "no: a query ends with its input"
+)
+COMPETITORS = (
+    REFERENCE,
+    Competitor(
+        "midstream",
+        "midstream_on_spark",
+        "micro-batches on Spark, one cell",
+        "micro-batches",
+        "noop",
+        "yes: `live.migrate(...)`, with the next micro-batch, results exact",
+    ),
+    Competitor(
+        "native-chain",
+        "native_spark",
+        "stream-stream joins, ((a b) c) d",
+        "micro-batches",
+        "noop",
+        "no: see below",
+        options={"shape": "chain"},
+    ),
+    Competitor(
+        "native-tree",
+        "native_spark",
+        "stream-stream joins, (a b) (c d)",
+        "micro-batches",
+        "noop",
+        "no: see below",
+        options={"shape": "tree"},
+    ),
+    Competitor(
+        "flink",
+        "flink_sql",
+        "SQL interval joins, ((a b) c) d; no checkpoints",
+        "continuous",
+        "blackhole",
+        "no: restored from a savepoint, results are wrong without an error (see below)",
+        FLINK,
+        variables={"JVM_ARGS": "-Xmx6g", "FLINK_LOG_DIR": "{scratch}"},
+    ),
+    Competitor(
+        "pathway",
+        "pathway_joins",
+        "interval joins, ((a b) c) d, twelve batches",
+        "continuous",
+        "null",
+        "no: the graph is fixed when it starts",
+        PATHWAY,
+    ),
+    Competitor(
+        "polars",
+        "polars_batch",
+        "the whole input at once",
+        "batch",
+        "a frame in memory",
+        "no: a query ends with its input",
+        POLARS,
+    ),
+)
+"""The reference first: the others are compared with its count."""
+NAMES = tuple(competitor.name for competitor in COMPETITORS)
+
+
+def compete(
+    competitor: Competitor,
+    size: Size,
+    inputs: Path,
+    expected: int | None,
+    check_rows: bool,
+    tell: Callable[[str], None],
+) -> Outcome:
+    """All runs of a competitor on one size; a failure is part of the outcome.
+
+    Rows are compared if ``check_rows``, and in any case if the engine does not say how many results it gave.
+    """
+    deadline = time.monotonic() + SECONDS
+    rows = 4 * size.rows * size.batches
+    outcome = Outcome(competitor.name, competitor.kind, rows, expected=expected)
+    with tempfile.TemporaryDirectory(prefix="peers_") as temporary:
+
+        def task(name: str, batches: int = size.batches, *, written: bool = False) -> Task:
+            directory = Path(temporary) / name
+            directory.mkdir()
+            left = deadline - time.monotonic()
+            output = str(directory / "results") if written else None
+            return Task(
+                str(inputs), batches, size.window, str(directory), left, output, "run", dict(competitor.options)
+            )
+
+        try:
+            outcome.take(competitor.run(task("timed")))
+            tell(f"{outcome.seconds:.1f} s, {outcome.rate:,.0f} rows/s")
+            if competitor.kind == "continuous":
+                outcome.take_short(competitor.run(task("short", FULL)), 4 * size.rows * FULL)
+                tell(f"{outcome.steady or 0:,.0f} rows/s in steady state")
+            if competitor is not REFERENCE and (check_rows or outcome.results is None) and outcome.is_whole:
+                checked = task("checked", written=True)
+                competitor.run(checked)
+                outcome.differences = check(checked)
+                tell(f"compared with DuckDB: {outcome.differences}")
+                shutil.rmtree(str(checked.output))
+        except (CompetitorFailed, EnvironmentFailed, OSError) as error:
+            outcome.failure = str(error)
+            tell(f"FAILED: {error}")
+    return outcome
+
+
+def check(done: Task, seconds: float = SECONDS) -> dict[str, int]:
+    """The results that a task wrote, compared with DuckDB's: no part of the competitor's time."""
+    with tempfile.TemporaryDirectory(prefix="peers_") as scratch:
+        task = Task(done.inputs, done.batches, done.window, scratch, seconds, options={"found": str(done.output)})
+        return run_in_process("benchmarks.peers.checking", task).outcome

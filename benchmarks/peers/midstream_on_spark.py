@@ -1,0 +1,92 @@
+"""midstream on Spark: J4 in micro-batches of one file per stream, and the same with its plan replaced on the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.j4 import Size, query
+from benchmarks.peers.task import COLUMNS, CORES, STREAMS, Task, serve
+
+MEMORY = "6g"
+FIRST_PLAN, OTHER_PLAN = "((a b) c) d", "a (b (c d))"
+
+
+def _start(task: Task) -> tuple[Any, Any, Any]:
+    """A session, the query, and a writer of its results."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from midstream.spark import session
+
+    spark = session(f"local[{CORES}]", settings={"spark.driver.memory": MEMORY})
+    schema = "ts long, k long, v double"
+    frames = {
+        stream: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
+        for stream, directory in task.directories().items()
+    }
+    scratch = Path(task.scratch)
+    live = query(Size(0, task.batches, task.window, 0)).run_on_spark(
+        frames, plan=FIRST_PLAN, control_dir=scratch / "control"
+    )
+    return spark, live, scratch / "checkpoint"
+
+
+def _writer(live: Any, checkpoint: Path, output: str | None) -> Any:
+    if output is None:
+        return live.results.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    results = live.results.select(*COLUMNS)
+    return results.writeStream.format("parquet").option("checkpointLocation", str(checkpoint)).option("path", output)
+
+
+def run(task: Task) -> dict[str, Any]:
+    """All the input there is, as it would come: a file of each stream with every micro-batch."""
+    spark, live, checkpoint = _start(task)
+    began = time.perf_counter()
+    running = _writer(live, checkpoint, task.output).trigger(availableNow=True).start()
+    running.awaitTermination()
+    seconds = time.perf_counter() - began
+    batches = [
+        {"input_rows": progress.numInputRows, "milliseconds": progress.durationMs["triggerExecution"]}
+        for progress in running.recentProgress
+        if "addBatch" in progress.durationMs
+    ]
+    results = live.metrics()["results"]
+    version = spark.version
+    spark.stop()
+    return {"seconds": seconds, "results": results, "batches": batches, "engine": f"midstream on Spark {version}"}
+
+
+def change(task: Task) -> dict[str, Any]:
+    """Run over the files that are there, replace the plan, and go on with those of ``options["later"]``."""
+    spark, live, checkpoint = _start(task)
+    running = _writer(live, checkpoint, task.output).start()
+    running.processAllAvailable()
+    live.migrate(OTHER_PLAN)
+    add_files(task)
+    running.processAllAvailable()
+    running.stop()
+    history = live.history()
+    version = spark.version
+    spark.stop()
+    return {
+        "engine": f"midstream on Spark {version}",
+        "change": f"{FIRST_PLAN} to {OTHER_PLAN}",
+        "state": history[-1]["state"],
+    }
+
+
+def add_files(task: Task) -> None:
+    """Let the later files come, in their order of time: it goes by when they were modified."""
+    for stream in STREAMS:
+        for path in sorted((Path(task.options["later"]) / stream).glob("*.parquet")):
+            # Hidden until it is whole: the file source must not see half of it.
+            hidden = Path(task.inputs) / stream / f".{path.name}"
+            shutil.copy2(path, hidden)
+            hidden.rename(hidden.with_name(path.name))
+
+
+if __name__ == "__main__":
+    serve({"run": run, "change": change})

@@ -1,0 +1,86 @@
+"""The comparison as Markdown, and its place in the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.competitors import COMPETITORS
+from benchmarks.peers.outcome import Outcome
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- peers: written by python -m benchmarks.peers -->\n", "<!-- end of peers -->\n"
+HEADINGS = (
+    "engine",
+    "how",
+    "sink",
+    "steady rows/s",
+    "rows/s",
+    "results/s",
+    "seconds: query, process",
+    "peak memory",
+    "results against DuckDB's",
+    "can the running plan change?",
+)
+
+
+def comparison(outcomes: Sequence[Outcome]) -> str:
+    """One row per competitor; what failed says why."""
+    rows = []
+    described = {competitor.name: competitor for competitor in COMPETITORS}
+    for outcome in outcomes:
+        competitor = described[outcome.name]
+        cells = [outcome.engine or outcome.name, competitor.how, competitor.sink]
+        if outcome.seconds is None:
+            reason = f"failed: {outcome.failure}"
+            rows.append([*cells, "", "", "", "", "", reason, competitor.can_change])
+            continue
+        exactness = outcome.exactness()
+        if not outcome.is_whole:
+            exactness += f"; stopped after {outcome.done_rows:,} of {outcome.rows:,} rows"
+        if outcome.failure:
+            exactness += f"; {outcome.failure}"
+        steady = "none: one batch" if outcome.kind == "batch" else _number(outcome.steady)
+        seconds = f"{outcome.seconds:.1f}, {outcome.process_seconds:.1f}"
+        memory = f"{outcome.peak_mebibytes:,.0f} MiB"
+        rates = [steady, _number(outcome.rate), _number(outcome.result_rate)]
+        rows.append([*cells, *rates, seconds, memory, exactness, competitor.can_change])
+    return markdown(HEADINGS, rows)
+
+
+def plan_changes(changes: Sequence[Mapping[str, Any]]) -> str:
+    """What happened when the order of the joins changed."""
+    rows = []
+    for change in changes:
+        if change.get("failure"):
+            seen, counts = f"could not be tried: {change['failure']}", ""
+        elif change.get("refusal"):
+            seen, counts = f"refused: {change['refusal']}", ""
+        else:
+            seen = change["seen"]
+            counts = ", ".join(f"{change[what]:,} {what}" for what in ("missing", "repeated", "wrong"))
+            counts += f" (of {change['expected']:,})"
+        rows.append([change["engine"], change["change"], seen, counts])
+    return markdown(("engine", "join order", "what it does", "results"), rows)
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; what would end a cell is escaped."""
+    lines = [list(headings), ["---"] * len(headings), *(list(row) for row in rows)]
+    return "".join(
+        "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def write_readme(text: str, readme: Path = README) -> None:
+    """Put the text between the markers; all else stays."""
+    before, begin, rest = readme.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{readme} has no place for the comparison: {BEGIN.strip()} … {END.strip()}")
+    readme.write_text(before + BEGIN + text + END + after)
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,.0f}"
