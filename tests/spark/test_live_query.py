@@ -176,7 +176,10 @@ def test_queries_of_every_kind(spark, tmp_path, monkeypatch, subtests):
     feed = Feed(spark, tmp_path / "feed", STREAMS)
     feed.drop(*batches())
     frames = feed.frames()
-    lives = {group: started(as_one(texts), frames, cells=cells) for group, (texts, cells) in GROUPS.items()}
+    lives = {
+        group: started(as_one(texts), frames, cells=cells, control_dir=tmp_path / group)
+        for group, (texts, cells) in GROUPS.items()
+    }
     assert [live.partitioning.cells for live in lives.values()] == [cells for _, cells in GROUPS.values()]
     with Running(lives, tmp_path / "checkpoint") as running:
         running.go()
@@ -265,7 +268,9 @@ def test_random_queries(spark, tmp_path, monkeypatch, subtests):
         names = {s.name: f"{place} {s.name}" for s in case.streams}
         query = ContinuousQuery(case.query_text, case.streams)
         if place % 2:
-            lives[str(place)] = query.run_on_spark(feed.frames(names), cells=1 + place // 2 % 2 * 2)
+            lives[str(place)] = query.run_on_spark(
+                feed.frames(names), cells=1 + place // 2 % 2 * 2, control_dir=tmp_path / str(place)
+            )
         batches[str(place)] = query.run_on_spark(feed.frames(names, streaming=False), cells=1 + place % 3)
     with Running(lives, tmp_path / "checkpoint") as running:
         running.go()
@@ -301,7 +306,10 @@ def test_late_rows_are_counted_once_in_however_many_cells_they_are(spark, tmp_pa
     late = {name: table(BY_NAME[name], [(t, 1, 1.0, "y") for t in (0, 3, 5, 6, 9, None)]) for name in "ab"}
     feed = Feed(spark, tmp_path / "feed", used)
     feed.drop(rows, late)
-    lives = {name: started(text, feed.frames(), cells=cells) for name, (text, cells) in LATE.items()}
+    lives = {
+        name: started(text, feed.frames(), cells=cells, control_dir=tmp_path / name)
+        for name, (text, cells) in LATE.items()
+    }
     for name, (_, cells) in LATE.items():
         assert lives[name].partitioning.cells == cells
     copies = {
