@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from midstream.algebra.stream import TimeDomain
 from midstream.cli.output import Output
@@ -58,10 +59,11 @@ class LiveView:
         self._progress = Progress(
             SpinnerColumn(),
             *bar,
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
             TimeElapsedColumn(),
             console=output.errors,
             transient=True,
+            expand=True,
             disable=not self._watched,
         )
         self._task = self._progress.add_task("waiting for rows", total=total_rows if has_end else None)

@@ -84,7 +84,7 @@ def _own_error(text: str) -> MidstreamError | None:
 
 
 def _malformed_row(text: str) -> MidstreamError | None:
-    malformed = r"Malformed records are detected in (?:record parsing|schema inference)(?:: *(.*?)\s*\. )?"
+    malformed = r"Malformed records are detected in (?:record parsing|schema inference)(?:: *(.*?)\s*\.\s)?"
     matched = re.search(malformed, text)
     header = re.search(r"CSV header does not conform to the schema\.\s*Header: (.*)\s*Schema: (.*)", text)
     lengths = re.search(r"Number of column in CSV header is not equal to number of fields in the schema", text)
@@ -99,7 +99,10 @@ def _malformed_row(text: str) -> MidstreamError | None:
     if matched is None:
         return None
     place = re.search(_FILE, text)
-    record = f"The row was read as {_short(matched[1])}." if matched[1] else None
+    value = re.search(r"For input string: (\".*\")", text)
+    record = f"The row was read as {_short(matched[1])}" if matched[1] else None
+    if record is not None:
+        record += f": {_short(value[1])} cannot be read." if value else "."
     return MalformedRow(
         "a row does not fit its stream's columns" + (f" in {_path(place[1])}" if place else ""),
         detail=record,

@@ -136,7 +136,7 @@ def _streams(metrics: dict[str, Any]) -> Table:
     return table
 
 
-def _operators(metrics: dict[str, Any]) -> Table:
+def _operators(metrics: dict[str, Any]) -> RenderableType:
     """State rows by operator, over all cells."""
     rows: dict[str, int] = {}
     for cell in metrics["cells"]:
@@ -148,7 +148,7 @@ def _operators(metrics: dict[str, Any]) -> Table:
     for label, count in rows.items():
         if count:
             table.add_row(Text(label), f"{count:,}")
-    return table
+    return table if table.row_count else Text("no operator holds rows")
 
 
 def _migrations(remote: RemoteQuery, history: list[dict[str, Any]]) -> Table:
