@@ -4,10 +4,12 @@ import builtins
 import errno
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 
+from midstream.cli.bench import clone_among
 from midstream.cli.failures import explained
 from midstream.cli.spark_failures import explain_spark_failure
 from midstream.errors import MidstreamError, PathProblem
@@ -121,22 +123,17 @@ def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
 
 
 def test_benchmarks_are_in_a_clone_only(tmp_path, monkeypatch):
-    import midstream
-    from midstream.cli import bench
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(midstream, "__file__", str(tmp_path / "midstream" / "__init__.py"))
-    called = call("bench", "j4")
-    assert called.code == 1
-    assert "they are in the repository" in called.err
+    with pytest.raises(PathProblem, match="they are in the repository"):
+        clone_among([tmp_path])
     for path in ("benchmarks/__main__.py", "src/midstream/__init__.py"):
         (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
-    seen = []
-    real = subprocess.run
-    monkeypatch.setattr(bench.subprocess, "run", lambda command, **more: seen.append(command) or real(command, **more))
-    assert call("bench", "j4", "--json").document["exit_code"] == 3
-    assert seen[0][1:] == ["-m", "benchmarks", "j4"]
+        (tmp_path / path).touch()
+    assert clone_among([tmp_path / "src", tmp_path]) == tmp_path
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda *given, **more: asked.append(given) or SimpleNamespace(returncode=3))
+    called = call("bench", "j4", "--json")
+    assert (called.code, called.document["exit_code"]) == (3, 3)
+    assert asked[0][0][1:] == ["-m", "benchmarks", "j4"]
 
 
 def test_every_command_has_help_with_an_example():

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import midstream
 from midstream.cli.output import Output
 from midstream.errors import PathProblem
 
-__all__ = ["bench"]
+__all__ = ["bench", "clone_among"]
 
 
 def bench(names: list[str], output: Output) -> int:
     """Run the named benchmarks, or all; gives their exit code."""
-    clone = _clone()
+    here = Path.cwd()
+    clone = clone_among([here, *here.parents, *Path(midstream.__file__).parents])
     command = [sys.executable, "-m", "benchmarks", *names]
     # Their own words are not JSON: they go to standard error, by its number.
     done = subprocess.run(command, cwd=clone, stdout=2 if output.as_json else None, check=False)
@@ -23,10 +25,9 @@ def bench(names: list[str], output: Output) -> int:
     return done.returncode
 
 
-def _clone() -> Path:
-    """The clone around the working directory, or the one that midstream is imported from."""
-    here = Path.cwd()
-    for folder in [here, *here.parents, *Path(midstream.__file__).parents]:
+def clone_among(folders: Sequence[Path]) -> Path:
+    """The first of the folders that is a clone of the repository."""
+    for folder in folders:
         if (folder / "benchmarks" / "__main__.py").is_file() and (folder / "src" / "midstream").is_dir():
             return folder
     raise PathProblem(
