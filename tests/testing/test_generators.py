@@ -8,7 +8,7 @@ from math import inf, nan  # noqa: F401 - a scenario's text uses them
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from midstream.algebra.stream import Stream
@@ -56,7 +56,12 @@ def test_every_text_is_accepted_and_together_they_cover_the_language() -> None:
         for word in WORDS:
             seen[word] += word in text
 
-    check()
+    # What hypothesis draws depends on the modules that happen to be loaded, and the rarest words are in one text of a
+    # hundred: if one is lacking, more texts are drawn.
+    for number in range(4):
+        seed(number)(check)()
+        if all(seen[word] for word in WORDS):
+            break
     assert not [word for word in WORDS if not seen[word]]
     assert not [f"{count} leaves" for count in range(1, 7) if not seen[f"{count} leaves"]]
     # About half of the examples have results; far fewer would mean that conditions never hold.
