@@ -13,7 +13,7 @@ help:  ## what can be made
 demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS="--strategy gen-mig --no-spark"
 	$(BIN)/python -m midstream.demo $(ARGS)
 
-test: check  ## lint, types, import contracts and all tests (under 8 minutes on 2 cores)
+test: check  ## lint, types, import contracts and all tests (about 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: $(READY)  ## lint, types and import contracts only
