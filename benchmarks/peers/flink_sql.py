@@ -126,13 +126,13 @@ def change(task: Task) -> dict[str, Any]:
             settings["execution.state-recovery.path"] = restored_from
         tables = _tables(1, settings)
         tables.execute_sql(
-            "CREATE TEMPORARY TABLE events (stream STRING, ts BIGINT, k BIGINT, v DOUBLE, "
+            "CREATE TEMPORARY TABLE events (origin STRING, ts BIGINT, k BIGINT, v DOUBLE, "
             f"rt AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR rt AS rt - {_interval(1)}) "
             f"WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 'file://{task.inputs}', "
             f"'source.monitor-interval' = '200 ms')"
         )
         for stream in "abc":
-            tables.execute_sql(f"CREATE TEMPORARY VIEW {stream} AS SELECT * FROM events WHERE stream = '{stream}'")
+            tables.execute_sql(f"CREATE TEMPORARY VIEW {stream} AS SELECT * FROM events WHERE origin = '{stream}'")
         _sink(tables, "results", columns, str(output / turn))
         client = tables.execute_sql(f"INSERT INTO results {joined(order, task.window)}").get_job_client()
         if turn == "before":
