@@ -8,6 +8,7 @@ tree, and twice Flink; on the large size a whole process shorter than Flink's; m
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -134,4 +135,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--size", choices=[*SIZES, "trial"], help="one size; trial: to see whether everything works")
     chosen = parser.parse_args()
+    # Ended from outside, it must still end what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(0 if main(chosen.only, chosen.size) else 1)

@@ -63,7 +63,7 @@ COMPETITORS = (
         "stream-stream joins, ((a b) c) d",
         "micro-batches",
         "noop",
-        "no: see below",
+        "no: only by a restart from the checkpoint, see below",
         options={"shape": "chain"},
     ),
     Competitor(
@@ -72,7 +72,7 @@ COMPETITORS = (
         "stream-stream joins, (a b) (c d)",
         "micro-batches",
         "noop",
-        "no: see below",
+        "no: only by a restart from the checkpoint, see below",
         options={"shape": "tree"},
     ),
     Competitor(
@@ -81,7 +81,7 @@ COMPETITORS = (
         "SQL interval joins, ((a b) c) d; no checkpoints",
         "continuous",
         "blackhole",
-        "no: restored from a savepoint, results are wrong without an error (see below)",
+        "no: only by a restart from a savepoint, see below",
         FLINK,
         variables={"JVM_ARGS": "-Xmx6g", "FLINK_LOG_DIR": "{scratch}"},
     ),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from benchmarks.spark_native_j4 import FASTEST, local_session, native_query, run
 
 STOPPING_SECONDS = 60
 """Left of the time for stopping a query that does not end, so that its batches until then still count."""
-LONGEST_REFUSAL = 900
+LONGEST_REFUSAL = 2000
 
 
 def run(task: Task) -> dict[str, Any]:
@@ -76,8 +77,9 @@ def change(task: Task) -> dict[str, Any]:
 
 
 def _first_paragraph(text: str) -> str:
-    """What Spark says before it prints the whole query."""
+    """What Spark says before it prints the whole query, without the numbers of the run."""
     said = text.split("=== Streaming Query ===")[0].split("\n\nJVM stacktrace")[0]
+    said = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", said)
     return " ".join(said.split())[:LONGEST_REFUSAL]
 
 

@@ -107,5 +107,7 @@ def _mebibytes(processes: list[psutil.Process]) -> float:
 def _reason(log: str, code: int) -> str:
     """The last thing a failed process said that looks like a reason."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines
+    reasons = [
+        line for line in lines if not line.startswith("at ") and ("Error" in line or "Exception" in line)
+    ] or lines
     return f"ended with {code}: {reasons[-1][:300] if reasons else 'no word'}"

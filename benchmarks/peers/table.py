@@ -11,6 +11,7 @@ from benchmarks.peers.outcome import Outcome
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- peers: written by python -m benchmarks.peers -->\n", "<!-- end of peers -->\n"
+LONGEST_TEXT = 200
 HEADINGS = (
     "engine",
     "how",
@@ -56,7 +57,7 @@ def plan_changes(changes: Sequence[Mapping[str, Any]]) -> str:
         if change.get("failure"):
             seen, counts = f"could not be tried: {change['failure']}", ""
         elif change.get("refusal"):
-            seen, counts = f"refused: {change['refusal']}", ""
+            seen, counts = f"refuses: {_shortened(change['refusal'])}", ""
         else:
             seen = change["seen"]
             counts = ", ".join(f"{change[what]:,} {what}" for what in ("missing", "repeated", "wrong"))
@@ -80,6 +81,11 @@ def write_readme(text: str, readme: Path = README) -> None:
     if not (begin and end):
         raise ValueError(f"{readme} has no place for the comparison: {BEGIN.strip()} … {END.strip()}")
     readme.write_text(before + BEGIN + text + END + after)
+
+
+def _shortened(text: str) -> str:
+    """As much as a cell takes; the results have all of it."""
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rsplit(" ", 1)[0] + " …"
 
 
 def _number(value: float | None) -> str:

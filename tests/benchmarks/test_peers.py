@@ -90,7 +90,7 @@ def test_changes_of_a_plan_are_told_as_refused_or_by_what_became_of_the_results(
             {"engine": "three", "change": "z", "failure": "no Java"},
         ]
     ).splitlines()
-    assert text[2] == "| one | x | refused: [CODE] no way |  |"
+    assert text[2] == "| one | x | refuses: [CODE] no way |  |"
     assert text[3] == "| two | y | restores | 1 missing, 0 repeated, 2 wrong (of 9) |"
     assert text[4] == "| three | z | could not be tried: no Java |  |"
 
