@@ -57,6 +57,7 @@ def sized(name: str) -> Size:
 def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """The query on midstream; figures of each micro-batch."""
     from midstream.spark import live_query, session
+    from midstream.spark.sink_log import committed_files
 
     size = tiny() if chosen.size == "tiny" else sized(chosen.size)
     spark = session(
@@ -124,7 +125,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
             }
         )
     if chosen.sink == "parquet" and chosen.check:
-        check(size, sorted(str(path) for path in committed(out / "out")))
+        check(size, [str(path) for path in committed_files(out / "out")])
     state = state_bytes(out / "checkpoint")
     spark.stop()
     return {"seconds": seconds, "batches": batches, "results": batches[-1]["results"], "state_bytes": state}
@@ -188,16 +189,6 @@ def run_trivial_here(chosen: argparse.Namespace, directory: Path) -> dict[str, A
 def tiny() -> Size:
     """1,000 rows per micro-batch, of four streams."""
     return Size(250, TINY_BATCHES, 500, 250)
-
-
-def committed(directory: Path) -> list[Path]:
-    """The files of a parquet sink that its log names: others belong to failed attempts."""
-    names: list[Path] = []
-    for log in sorted((directory / "_spark_metadata").iterdir(), key=lambda path: path.name):
-        if not log.name.startswith("."):
-            for line in log.read_text().splitlines()[1:]:
-                names.append(Path(json.loads(line)["path"].removeprefix("file://")))
-    return sorted(set(names))
 
 
 def check(size: Size, files: list[str]) -> None:

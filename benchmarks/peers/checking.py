@@ -46,9 +46,9 @@ def result_files(output: Path) -> str:
     Of a directory with a log of Spark's only the files that the log names count.
     """
     if (output / "_spark_metadata").exists():
-        from benchmarks.spark_j4 import committed
+        from midstream.spark.sink_log import committed_files
 
-        return f"FROM read_parquet({[str(path) for path in committed(output)]})"
+        return f"FROM read_parquet({[str(path) for path in committed_files(output)]})"
     files = sorted(path for path in output.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
     if not files:
         raise FileNotFoundError(f"no results below {output}")

@@ -91,8 +91,8 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     return {"version": VERSION, "streams": writer.streams, "nodes": writer.nodes}
 
 
-def plan_from_json(data: Any) -> Plan:
-    """The plan that :func:`plan_to_json` gave this for."""
+def plan_from_json(data: Any, derived_from: str | None = None) -> Plan:
+    """The plan that :func:`plan_to_json` gave this for, as one of the query of an identity, if that is given."""
     if not isinstance(data, dict) or "version" not in data:
         _refuse("the plan", f"it is {_shown(data)}, not an object with a version, streams and nodes")
     if type(data["version"]) is not int or data["version"] != VERSION:
@@ -102,9 +102,12 @@ def plan_from_json(data: Any) -> Plan:
             hint="Write the plan with the same version of midstream that reads it.",
         )
     try:
-        return _Reader().plan(data)
+        plan = _Reader().plan(data)
     except RecursionError:
         _refuse("the plan", "it is nested too deeply")
+    if derived_from is not None:
+        plan.mark_as_derived_from(derived_from)
+    return plan
 
 
 def stream_to_json(stream: Stream) -> dict[str, Any]:

@@ -7,7 +7,6 @@ after the other, and are put together by the batch's number.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,8 +17,9 @@ from midstream.demo.recording import Batch, join_states
 from midstream.demo.scenario import ALIASES, OLD_ORDER, SPARK_SCHEMAS, Size, query
 from midstream.errors import BrokenRun, MidstreamError
 from midstream.spark.session import passing_session
+from midstream.spark.sink_log import committed_files
 
-__all__ = ["SparkRunner", "committed_files"]
+__all__ = ["SparkRunner"]
 
 POLL_SECONDS = 0.05
 _SETTINGS = {
@@ -136,14 +136,3 @@ class SparkRunner:
         if not self._running.isActive:
             problem = self._running.exception()
             raise BrokenRun("the query on Spark has stopped", detail=str(problem) if problem else None)
-
-
-def committed_files(folder: Path) -> list[Path]:
-    """The files of a parquet sink that its log names: others belong to attempts that failed."""
-    log = folder / "_spark_metadata"
-    files = set()
-    for entry in sorted(log.iterdir()) if log.is_dir() else []:
-        if not entry.name.startswith("."):
-            for line in entry.read_text().splitlines()[1:]:
-                files.add(Path(json.loads(line)["path"].removeprefix("file://")))
-    return sorted(files)

@@ -130,9 +130,7 @@ class Cell:
 
     def restore(self, description: Mapping[str, Any], watermark: int, way: Way) -> None:
         """Go on with what was described: the windows must have been restored, everything else is derived from them."""
-        plans = [plan_from_json(plan) for plan in description["plans"]]
-        for plan in plans:
-            plan.mark_as_derived_from(self._first_plan.derived_from)
+        plans = [plan_from_json(plan, self._first_plan.derived_from) for plan in description["plans"]]
         records = [MigrationRecord.described(running["record"], plans) for running in description["running"]]
         numbered = {record.number: record for record in records}
         self.watermark = watermark
@@ -158,7 +156,9 @@ class Cell:
         return self._migrations
 
     def record(self, number: int | None) -> dict[str, Any] | None:
-        """What is known of a migration, apart from its plans; None if it is forgotten."""
+        """What is known of a migration, apart from its plans; None if it is forgotten, or if there was none."""
+        if number is None:
+            return None
         found = (record for record in reversed(self._records) if record.number == number)
         return next((record.figures() for record in found), None)
 

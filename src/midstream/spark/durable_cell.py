@@ -79,9 +79,7 @@ class CellSetup:
 
     def plan(self, text: str) -> Plan:
         """A plan of this query from its JSON."""
-        plan = plan_from_json(json.loads(text))
-        plan.mark_as_derived_from(self.derived_from)
-        return plan
+        return plan_from_json(json.loads(text), self.derived_from)
 
 
 @dataclass
@@ -235,8 +233,7 @@ class DurableCell:
             return
         outcome: dict[str, Any] = {**name, "outcome": "begun", "why": None, "migration": None}
         try:
-            plan = plan_from_json(command["plan"])
-            plan.mark_as_derived_from(self.setup.derived_from)
+            plan = plan_from_json(command["plan"], self.setup.derived_from)
             if plan == self.cell.plan:
                 outcome["outcome"] = "unchanged"
             self.cell.migrate(plan, command["strategy"], **command["options"])

@@ -55,6 +55,7 @@ from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, 
 from midstream.spark.plan_changes import PlanChanges
 from midstream.spark.progress import Progress
 from midstream.spark.reporting import Figures, Report
+from midstream.spark.session import is_one_machine
 from midstream.spark.types import check_frame, spark_schema
 
 __all__ = ["LiveQuery"]
@@ -353,8 +354,7 @@ def _control_path(path: str | os.PathLike[str] | None, spark: SparkSession) -> s
 
 
 def _is_local(spark: SparkSession) -> bool:
-    master = spark.sparkContext.master or ""
-    return master.startswith("local") and not master.startswith("local-cluster")
+    return is_one_machine(spark.sparkContext.master or "")
 
 
 def _check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:

@@ -56,9 +56,7 @@ class PlanChanges:
         return begun_with if begun_with.explain() == told else self._first_plan
 
     def _restored(self, described: Mapping[str, Any]) -> Plan:
-        plan = plan_from_json(described)
-        plan.mark_as_derived_from(self._first_plan.derived_from)
-        return plan
+        return plan_from_json(described, self._first_plan.derived_from)
 
     def ask(self, in_force: Plan, plan: str | Plan, strategy: str, options: Mapping[str, Any]) -> int:
         """Check a change of the plan and write it as a command, whose number this gives.

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from midstream.spark.java import provide_java
 
-__all__ = ["SETTINGS", "passing_session", "session"]
+__all__ = ["SETTINGS", "is_one_machine", "passing_session", "session", "written_to"]
 
 SETTINGS: Mapping[str, str] = {
     # The only provider that transformWithState works with; its changelog makes a commit as large as the change.
@@ -74,7 +74,7 @@ def passing_session(
     if there is not None:
         yield there
         return
-    with contextlib.nullcontext() if log is None else _written_to(log):
+    with written_to(log):
         spark = session(master, cells, settings)
     try:
         yield spark
@@ -84,13 +84,25 @@ def passing_session(
             spark.stop()
 
 
+def is_one_machine(master: str) -> bool:
+    """Whether Spark's tasks run in the driver's own process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 @contextlib.contextmanager
-def _written_to(log: Path) -> Iterator[None]:
-    """Standard output and standard error are a file for processes that start meanwhile."""
+def written_to(log: Path | None, keep_output: bool = False) -> Iterator[None]:
+    """Standard error, and unless it is kept standard output, are a file for processes that start meanwhile.
+
+    Spark's launcher, its Java and the Python workers below it write to whatever these were when they started. Without a
+    file nothing changes.
+    """
+    if log is None:
+        yield
+        return
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
-    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    kept = {number: os.dup(number) for number in ([2] if keep_output else [1, 2])}
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     try:
         for number in kept:
             os.dup2(written, number)
