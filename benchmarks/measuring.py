@@ -59,7 +59,7 @@ def _git(*arguments: str) -> str:
 
 def environment() -> dict[str, Any]:
     """Machine, versions and commit."""
-    commit = _git("describe", "--always")
+    commit = _git("describe", "--always") or "not known"
     # Results written by benchmarks that ran before do not count as changes.
     if _git("status", "--porcelain", "--", ":/", ":!/benchmarks/results"):
         commit += "-dirty"

@@ -11,5 +11,6 @@ streams, twelve files each, one per batch) and produce all twelve columns of eve
 - *seconds*: of the query as above, and of the whole process from its start to its end.
 - *memory*: the peak of all the competitor's processes together (proportional set size, sampled). A JVM takes what it is
   allowed: all of them may take 6 GB of heap.
-- *missing, repeated, wrong*: results compared with DuckDB's row by row, from a second run that writes them to files.
+- *missing, repeated, wrong*: results compared with DuckDB's row by row, from a second run that writes them to files. On
+  the large size Spark's own joins would take too long for that: there their results are only counted.
 """

@@ -14,7 +14,7 @@ from benchmarks.j4 import Size
 from benchmarks.peers.environments import FLINK, PATHWAY, POLARS, Environment, EnvironmentFailed
 from benchmarks.peers.outcome import Outcome
 from benchmarks.peers.processes import CompetitorFailed, Run, run_in_process
-from benchmarks.peers.task import Task
+from benchmarks.peers.task import CORES, Task
 from benchmarks.spark_j4 import FULL
 
 SECONDS = 900
@@ -55,7 +55,16 @@ COMPETITORS = (
         "micro-batches on Spark, one cell",
         "micro-batches",
         "noop",
-        "yes: `live.migrate(...)`, with the next micro-batch, results exact",
+        "yes: `live.migrate(...)`, see below",
+    ),
+    Competitor(
+        "midstream-cells",
+        "midstream_on_spark",
+        f"micro-batches on Spark, {CORES} cells",
+        "micro-batches",
+        "noop",
+        "yes: `live.migrate(...)`, see below",
+        options={"cells": CORES},
     ),
     Competitor(
         "native-chain",

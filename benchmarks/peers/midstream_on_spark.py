@@ -21,7 +21,8 @@ def _start(task: Task) -> tuple[Any, Any, Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from midstream.spark import session
 
-    spark = session(f"local[{CORES}]", settings={"spark.driver.memory": MEMORY})
+    cells = task.options.get("cells", 1)
+    spark = session(f"local[{CORES}]", cells, {"spark.driver.memory": MEMORY})
     schema = "ts long, k long, v double"
     frames = {
         stream: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
@@ -29,7 +30,7 @@ def _start(task: Task) -> tuple[Any, Any, Any]:
     }
     scratch = Path(task.scratch)
     live = query(Size(0, task.batches, task.window, 0)).run_on_spark(
-        frames, plan=FIRST_PLAN, control_dir=scratch / "control"
+        frames, plan=FIRST_PLAN, cells=cells, control_dir=scratch / "control"
     )
     return spark, live, scratch / "checkpoint"
 

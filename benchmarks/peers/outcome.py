@@ -93,12 +93,10 @@ class Outcome:
         return "count equal" if off == 0 else f"count off by {off:+,}"
 
     def is_exact(self) -> bool:
-        """Whether nothing that was compared differs."""
-        if not self.is_whole or (self.differences is None and self.count is None):
+        """Whether all rows were compared and none differs: an equal count alone says nothing of them."""
+        if not self.is_whole or self.failure or self.differences is None:
             return False
-        differs = (
-            any(self.differences[what] for what in ("missing", "repeated", "wrong")) if self.differences else False
-        )
+        differs = any(self.differences[what] for what in ("missing", "repeated", "wrong"))
         return not differs and self.expected in (None, self.count)
 
     def to_json(self) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def test_the_table_says_how_results_differ(differing: dict[str, int], said: str,
 
 def test_counts_alone_are_compared_where_rows_are_not() -> None:
     assert outcome().exactness() == "count equal"
+    assert not outcome().is_exact()
     assert outcome(results=484).exactness() == "count off by -16"
     assert not outcome(results=484).is_exact()
 
