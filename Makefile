@@ -11,10 +11,10 @@ help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS="--strategy gen-mig --no-spark"
-	$(BIN)/python -m midstream.demo $(ARGS)
+	$(BIN)/midstream demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (about 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/ruff check .

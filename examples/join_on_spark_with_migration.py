@@ -30,7 +30,7 @@ def deliver(begin: int) -> None:
 
 
 deliver(0)
-spark = session("local[2]")
+spark = session()
 frames = {name: spark.readStream.schema("ts long, id long").parquet(str(folder / name)) for name in STREAMS}
 query = ContinuousQuery(
     """SELECT o.id, o.ts AS ordered, p.ts AS paid, s.ts AS shipped

@@ -36,7 +36,7 @@ def write(results: DataFrame, sink: str, folder: Path) -> DataStreamWriter:
     return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
 
-spark = session("local[2]")
+spark = session()
 folder = Path(tempfile.mkdtemp())
 sink = "kafka" if "KAFKA_SERVERS" in os.environ else "parquet"
 sink = "delta" if "delta" in (spark.conf.get("spark.sql.extensions", "") or "") else sink

@@ -2,6 +2,7 @@
 
 - The ``python`` blocks of a page run in order, in one namespace, in a directory of their own.
 - A block without a language right behind one of them is what it prints; ``...`` there stands for anything.
+- The commands of a ``console`` block, which follow a ``$``, run with them; what they print stands below each.
 - ``<!-- python`` at the beginning of a comment makes it run too: what a page takes for granted.
 
 ``MIDSTREAM_UPDATE_DOCS=1 python -m pytest tests/test_docs.py`` writes what the code prints into the pages; read what
@@ -15,11 +16,14 @@ import doctest
 import io
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+
+from tests.cli.commanding import call
 
 ROOT = Path(__file__).parent.parent
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -54,6 +58,8 @@ def examples(page: str) -> list[tuple[Block, Block | None]]:
     found = blocks(page)
     pairs = []
     for block, following in zip_longest(found, found[1:]):
+        if block.language == "console":
+            pairs.append((block, block))
         if block.language != "python":
             continue
         is_shown = (
@@ -63,6 +69,23 @@ def examples(page: str) -> list[tuple[Block, Block | None]]:
         )
         pairs.append((block, following if is_shown else None))
     return pairs
+
+
+def printed_by(block: Block, path: Path, namespace: dict[str, object]) -> str:
+    """What the code prints; of commands, with the commands."""
+    printed = io.StringIO()
+    if block.language == "console":
+        for line in block.text.splitlines():
+            if line.startswith("$ "):
+                program, *arguments = shlex.split(line.removeprefix("$ "))
+                assert program == "midstream", line
+                called = call(*arguments)
+                assert called.code == 0, called.err
+                printed.write(f"{line}\n{called.out}")
+        return printed.getvalue()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * block.line + block.text, path, "exec"), namespace)
+    return printed.getvalue()
 
 
 def name_of(path: Path) -> str:
@@ -82,20 +105,28 @@ def spark_here(spark, tmp_path):
     files.setWorkingDirectory(before)
 
 
-@pytest.mark.parametrize("path", [path for path in RUN if examples(path.read_text())], ids=name_of)
+def needs_spark(page: str) -> bool:
+    return any("midstream.spark" in block.text for block, _ in examples(page))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name_of(path), marks=[pytest.mark.xdist_group("spark")] * needs_spark(path.read_text()))
+        for path in RUN
+        if examples(path.read_text())
+    ],
+)
 def test_code_prints_what_stands_below_it(path, tmp_path, monkeypatch, request):
     page = path.read_text()
     monkeypatch.chdir(tmp_path)
-    if any("midstream.spark" in block.text for block, _ in examples(page)):
+    if needs_spark(page):
         request.getfixturevalue("spark_here")
     namespace: dict[str, object] = {"__name__": "__main__"}
     written = page
     wrong = []
     for block, shown in examples(page):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * block.line + block.text, path, "exec"), namespace)
-        got, expected = printed.getvalue(), "" if shown is None else shown.text
+        got, expected = printed_by(block, path, namespace), "" if shown is None else shown.text
         if not doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS):
             wrong.append(f"{name_of(path)}, line {block.line}\nprints:\n{got}\nbut there stands:\n{expected}")
             if shown is not None:

@@ -43,6 +43,8 @@ def _tables(parallelism: int, settings: dict[str, str]) -> Any:
         "state.backend.type": "hashmap",
         "rest.address": "127.0.0.1",
         "rest.bind-port": "0",
+        # A failure is to be seen, not to be tried again and again.
+        "restart-strategy.type": "none",
         **settings,
     }.items():
         configuration.set_string(key, value)
@@ -99,7 +101,12 @@ def _sink(tables: Any, name: str, columns: tuple[str, ...], output: str | None) 
 
 def run(task: Task) -> dict[str, Any]:
     """The files of the task, as fast as they can be read."""
-    settings = {} if task.output is None else {"execution.checkpointing.interval": "10 s"}
+    # Files are committed with checkpoints, which do not fit into the memory that Flink would keep them in.
+    settings = {} if task.output is None else {
+        "execution.checkpointing.interval": "10 s",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": f"file://{task.scratch}/checkpoints",
+    }  # fmt: skip
     tables = _tables(CORES, settings)
     began = time.perf_counter()
     for stream in STREAMS:

@@ -60,7 +60,9 @@ def control_of(folder: Path, first_plan: str | None = None) -> ControlDirectory:
     return control
 
 
-def told(control: ControlDirectory, plan: str, history: list[dict[str, Any]], **metrics: Any) -> None:
+def told(
+    control: ControlDirectory, plan: str, history: list[dict[str, Any]], has_ended: bool = False, **metrics: Any
+) -> None:
     """What the query says of itself after a micro-batch."""
     query = ContinuousQuery(TEXT, [Stream(name, SCHEMA, "ts") for name in ("orders", "payments", "shipments")])
     counts = {"rows": 1200, "late": 7, "without_event_time": 0}
@@ -82,6 +84,8 @@ def told(control: ControlDirectory, plan: str, history: list[dict[str, Any]], **
     control.write_status(
         {
             "plan": query.plan(plan).explain(),
+            "plan_json": plan_to_json(query.plan(plan)),
+            "has_ended": has_ended,
             "history": history,
             "metrics": figures | metrics,
             "rates": {"rows": 1234.6, "results": None},

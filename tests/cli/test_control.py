@@ -153,6 +153,18 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
     moved = RunFile(**{**vars(asked), "sink": Sink("parquet", "/elsewhere")})
     with pytest.raises(CheckpointMismatch, match="another sink"):
         moved.check_same_as(read)
+    # The end of its streams was asked for: rows that come now would be late.
+    control = control_of(tmp_path)
+    control.write({"kind": "finish"})
+    refused = call("run", "--resume", tmp_path)
+    assert (refused.code, refused.err[:7]) == (1, "[M3002]")
+    assert "add --until-end" in refused.err
+    # All cells have told of the end, but it is not known to be committed.
+    told(control, "(o p) s", [], finished=True)
+    assert "[M3000] the run has not come to its end" in call("verify", tmp_path).err
+    told(control, "(o p) s", [], has_ended=True, finished=True)
+    refused = call("run", "--resume", tmp_path, "--until-end")
+    assert "[M3002] this run has come to its end" in refused.err
     for content in ("{", json.dumps({"version": 99})):
         asked.path.write_text(content)
         with pytest.raises(NotRunning, match="cannot be read"):

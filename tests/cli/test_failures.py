@@ -85,8 +85,10 @@ def test_the_reason_is_found_in_what_spark_says(text, code, said):
 @pytest.mark.parametrize(
     ("log", "code", "said"),
     [
-        ("env: 'java': No such file or directory", "M3007", "Java is not installed"),
-        ("Exception: java.lang.UnsupportedClassVersionError: x", "M3007", "too old"),
+        ("env: 'java': No such file or directory", "M3008", "Java is not installed"),
+        ("/x/bin/spark-class: line 97: java: command not found", "M3008", "Java is not installed"),
+        ("Exception: java.lang.UnsupportedClassVersionError: x", "M3008", "too old"),
+        ("[unresolved dependency: org.x#y;1.0: not found]", "M5001", "the package org.x#y;1.0 could not be found"),
         ("Error: Could not create the Java Virtual Machine: -Xmx9z", "M5005", "It said: Error: Could not create"),
     ],
 )

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from midstream.demo import __main__ as command_line
 from midstream.demo import show
 from midstream.demo.checking import Verdict, compare_with_duckdb
 from midstream.demo.recording import Phase, Recording
@@ -17,6 +16,7 @@ from midstream.demo.runner import LocalRunner
 from midstream.demo.scenario import NEW_ORDER, OLD_ORDER, STREAMS, TEXT, Size, make_batch, query, write_input
 from midstream.demo.view import LiveView
 from midstream.testing import join_intervals
+from tests.cli.commanding import call
 
 SMALL = Size(rows=1500, visits=250, known=40, batches=14, release=5, migrate_after=3, warm_up=2)
 
@@ -139,10 +139,15 @@ def test_the_live_view_fits_into_a_terminal_of_80_by_24(finished):
     assert len(text[text.rindex("╭") :].splitlines()) < 24
 
 
-def test_what_cannot_be_done_is_said_before_anything_is_started(capsys, tmp_path):
-    assert command_line.main(["--strategy", "jics", "--output", str(tmp_path / "report")]) == 2
-    problem = capsys.readouterr().err
-    assert problem.startswith("[M3004] there is no migration strategy 'jics'") and 'Did you mean "jisc"?' in problem
-    assert command_line.main(["--strategy", "pause-drain-resume", "--no-spark"]) == 2
-    assert capsys.readouterr().err.startswith("[M3004]")
+def test_what_cannot_be_done_is_said_before_anything_is_started(tmp_path):
+    refused = call("demo", "--strategy", "jics", "--output", tmp_path / "report")
+    assert refused.code == 1
+    assert refused.err.startswith("[M3004] there is no migration strategy 'jics'")
+    assert 'Did you mean "jisc"?' in refused.err
+    refused = call("demo", "--strategy", "pause-drain-resume", "--no-spark")
+    assert (refused.code, refused.err[:7]) == (1, "[M3004]")
     assert not (tmp_path / "report").exists() and not Path("midstream-demo").exists()
+    (tmp_path / "file").touch()
+    refused = call("demo", "--no-spark", "--output", tmp_path / "file" / "report")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "not a directory" in refused.err

@@ -206,11 +206,31 @@ def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):
     assert ControlDirectory(directory.path).mark == directory.mark
 
 
+NO_COMMANDS = [
+    "{}",
+    "no JSON",
+    '{"id": 3}',
+    '{"id": 4, "command": "x"}',
+    *(
+        json.dumps({"id": 5, "command": json.dumps(command)})
+        for command in [
+            [],
+            {"kind": "finish", "directory": "x"},
+            {"kind": "finish", "directory": "x", "id": "5"},
+            {"kind": "drop", "directory": "x", "id": 5},
+            {"kind": "migrate", "directory": "x", "id": 5},
+            {"kind": "idle", "directory": "x", "id": 5, "stream": None},
+        ]
+    ),
+]
+
+
 def test_files_that_are_no_commands_are_passed_over(directory):
-    for number, text in enumerate(["{}", "no JSON", '{"id": 3}', '{"id": 4, "command": "x"}'], 1):
+    for number, text in enumerate(NO_COMMANDS, 1):
         (directory.commands_path / f"{number:08d}.json").write_text(text)
-    assert directory.write({"kind": "finish"}) == 5
-    assert [command["id"] for command in directory.commands()] == [5]
+    (directory.commands_path / "notes.json").write_text("{}")
+    assert directory.write({"kind": "finish"}) == len(NO_COMMANDS) + 1
+    assert [command["id"] for command in directory.commands()] == [len(NO_COMMANDS) + 1]
 
 
 def test_without_a_path_a_directory_of_its_own_is_made():

@@ -613,6 +613,16 @@ def test_the_state_of_another_query_is_refused(name):
             DurableCell.from_kept(changed.setup, state)
 
 
+def test_a_host_refuses_with_the_error_that_a_worker_would():
+    first = SimulatedCluster(TRIPLE, STREAMS, cells=2)
+    tables = {name: rows((1, 1, "x"), (2, 2, "y")) for name in "abc"}
+    first.run(tables)
+    changed = SimulatedCluster(**{"text": TRIPLE, "streams": STREAMS, "cells": 2} | CHANGED["text"], hosted=True)
+    changed.committed = first.committed
+    with pytest.raises(CheckpointMismatch, match=r"(?s)\[M3005\].*another text.*detail: There: .*hint: Use the query"):
+        changed.run(tables)
+
+
 def test_the_state_of_the_same_query_in_other_words_is_taken():
     cell = LoneCell(TRIPLE, STREAMS)
     cell.run({name: rows((1, 1, "x")) for name in "abc"})

@@ -9,8 +9,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from midstream import ContinuousQuery, Stream
-from midstream.errors import BadJoinOrder, BadMigration, BadPlan, CheckpointMismatch
+from midstream.errors import BadJoinOrder, BadMigration, BadPlan, CheckpointMismatch, FinishedRun
 from midstream.testing import assert_same_bag, join_intervals
+from tests.spark.test_control import NO_COMMANDS
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.string()})
 STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "abc"]
@@ -131,9 +132,14 @@ def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
         with pytest.raises(error):
             live.migrate(plan, strategy, **options)
     assert live.history() == []
-    assert live.migrate(query.plan()) == 1
+    for number, text in enumerate(NO_COMMANDS, 1):
+        (tmp_path / "control" / "commands" / f"{number:08d}.json").write_text(text)
+    (tmp_path / "control" / "commands" / "notes.json").write_text(NO_COMMANDS[-1])
+    assert live.migrate(query.plan()) == len(NO_COMMANDS) + 1
     live.run_to_end(writer.option("path", str(tmp_path / "out")))
     assert [entry["state"] for entry in live.history()] == ["unchanged"]
+    with pytest.raises(FinishedRun):
+        live.migrate("a (b c)")
     _check(spark.read.parquet(str(tmp_path / "out")).toArrow(), feed)
 
 

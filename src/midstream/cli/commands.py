@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +10,12 @@ import typer
 import midstream
 from midstream.cli.failures import reports_failures
 from midstream.cli.output import Output
-from midstream.cli.run_file import RunFile
+from midstream.cli.places import is_remote
+from midstream.cli.run_file import MASTER, RunFile
 from midstream.cli.sinks import read_sink
 from midstream.cli.sources import stream_sources
-from midstream.errors import BadArgument, PackageMissing, PathProblem
+from midstream.demo import OUTPUT, run_demo
+from midstream.errors import BadArgument, PathProblem
 
 __all__ = ["app"]
 
@@ -113,7 +114,7 @@ def run(
         str | None, typer.Option("--checkpoint", help="Spark's checkpoint; beside the control directory if not given.")
     ] = None,
     cells: Cells = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark's master; local\\[2] if not given.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark's master; local\\[2,4] if not given.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")
     ] = None,
@@ -155,10 +156,10 @@ def run(
         tuple(sources),
         read_sink(sink, sink_options or []),
         control,
-        checkpoint if checkpoint and "://" in checkpoint else str(Path(checkpoint or beside).absolute()),
+        checkpoint if checkpoint and is_remote(checkpoint) else str(Path(checkpoint or beside).absolute()),
         plan,
         cells,
-        master or "local[2]",
+        master or MASTER,
         chosen,
     )
     return run_query(asked, until_end, Output(as_json, debug))
@@ -167,8 +168,8 @@ def run(
 @app.command(
     epilog="Examples:\n\n"
     "  midstream explain orders.cql -s orders=data/orders -s payments=data/payments --plans\n\n"
-    '  midstream explain orders.cql -s orders=kafka -s payments=kafka --schema orders="ts timestamp, id long" '
-    '--schema payments="ts timestamp, id long" --cells 8'
+    "  midstream explain orders.cql -s orders=json:in/orders -s payments=json:in/payments "
+    '--schema orders="ts timestamp, id long" --schema payments="ts timestamp, id long" --cells 8'
 )
 @reports_failures
 def explain(
@@ -228,8 +229,8 @@ def migrate(
     debug: Debug = False,
 ) -> int:
     """Replace the plan of a query that runs in another process, and tell what became of it."""
-    from midstream.cli.control import WaitFor
-    from midstream.cli.control import migrate as migrate_query
+    from midstream.cli.migrate import WaitFor
+    from midstream.cli.migrate import migrate as migrate_query
 
     if wait_for not in ("begun", "ended"):
         raise BadArgument(f'cannot wait for "{wait_for}"', hint="Write --wait-for begun, or ended.")
@@ -279,19 +280,13 @@ def bench(
 def demo(
     strategy: Annotated[str, typer.Option("--strategy", help="How the plan is replaced.")] = "jisc",
     spark: Annotated[bool, typer.Option("--spark/--no-spark", help="On Spark, or in this process.")] = True,
-    report: Annotated[Path, typer.Option("--output", help="The directory for the report.")] = Path("midstream-demo"),
+    report: Annotated[Path, typer.Option("--output", help="The directory for the report.")] = OUTPUT,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
     """Watch a plan that has become bad be replaced while the query runs."""
-    try:
-        demonstration = importlib.import_module("midstream.demo")
-    except ModuleNotFoundError as missing:
-        raise PackageMissing(
-            f"the demo needs the package {missing.name}", hint='Install it with pip install "midstream[demo]".'
-        ) from None
     output = Output(as_json, debug)
-    code: int = demonstration.run_demo(strategy=strategy, spark=spark, output=report, console=output.words)
+    code = run_demo(strategy=strategy, spark=spark, output=report, console=output.words)
     output.document({"state": "failed" if code else "finished", "report": str(report)})
     return code
 

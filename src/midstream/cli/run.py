@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ import pyarrow.parquet as pa_parquet
 from midstream.cli.failures import DONE, INTERRUPTED
 from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
+from midstream.cli.places import exists, is_remote
 from midstream.cli.plan_names import plan_named
 from midstream.cli.run_file import RunFile, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
@@ -50,39 +52,63 @@ def run(asked: RunFile, until_end: bool, output: Output) -> int:
     if until_end and endless:
         raise BadArgument(f'stream "{endless[0]}" has no end', hint="Leave out --until-end, and end with Ctrl-C.")
     with _Interruption() as interruption, running(asked.control):
-        _check_control(asked)
+        before = _check_control(asked, until_end)
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
         with spark_session(asked.master, asked.cells, asked.settings, log, shows_rows) as spark:
             # Spark's own handler cancels what runs, which would look like a failure.
             interruption.install()
-            return _run(spark, asked, until_end, output, interruption)
+            _check_far_sink(spark, asked)
+            return _run(spark, asked, until_end, output, interruption, before)
 
 
-def _check_control(asked: RunFile) -> None:
-    """Refuse to take up a run under other conditions, or one that has come to its end."""
+def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
+    """Refuse to take up a run under other conditions, or one that has come to its end. Gives what it told last."""
     from midstream.spark.control import ControlDirectory
 
-    status = ControlDirectory(asked.control).status()
+    control = ControlDirectory(asked.control)
+    status = control.status()
     if not asked.has_begun:
         check_unused(asked.sink)
         if status is None:
             # What an attempt left that failed before its first row (a misspelt column, say) binds nobody.
             (asked.control / "query.json").unlink(missing_ok=True)
-        return
+        return None
     with contextlib.suppress(NotRunning):
         asked.check_same_as(RunFile.read(asked.control))
-    if status is not None and status["metrics"]["finished"]:
+    if not until_end and any(command["kind"] == "finish" for command in control.commands()):
+        raise FinishedRun(
+            "this run was on its way to the end of its streams when it was ended",
+            detail="It would take rows that come now for late ones, and drop them.",
+            hint="Let it come to its end: add --until-end.",
+        )
+    if status is not None and status.get("has_ended"):
         raise FinishedRun(
             "this run has come to its end",
             detail=f"Its control directory is {asked.control}, its results are in {asked.sink.shown}.",
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
         )
+    return status
 
 
-def _run(spark: SparkSession, asked: RunFile, until_end: bool, output: Output, interruption: _Interruption) -> int:
+def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
+    """Refuse a used sink for a run that is to begin, where only Spark can tell one of the two."""
+    if is_remote(asked.checkpoint) or is_remote(asked.sink.path or ""):
+        has_begun = exists(spark, f"{asked.checkpoint}/offsets") if is_remote(asked.checkpoint) else asked.has_begun
+        if not has_begun:
+            check_unused(asked.sink, partial(exists, spark))
+
+
+def _run(
+    spark: SparkSession,
+    asked: RunFile,
+    until_end: bool,
+    output: Output,
+    interruption: _Interruption,
+    before: dict[str, Any] | None,
+) -> int:
     from midstream.spark import stream
 
     found = [_found(spark, source) for source in asked.streams]
@@ -107,7 +133,7 @@ def _run(spark: SparkSession, asked: RunFile, until_end: bool, output: Output, i
     with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
         watch = _Watch(live, view, interruption)
         _work(live, writer, watch, until_end)
-    return _told(asked, live, output, time.monotonic() - began, interruption.is_asked)
+    return _told(asked, live, output, time.monotonic() - began, interruption.is_asked, before)
 
 
 def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
@@ -210,7 +236,7 @@ def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
     if source.schema is not None and source.format == "parquet" and first is not None:
         check_columns(source.name, schema_from_ddl(source.schema, source.name), first)
     if source.schema is None and source.is_file:
-        if first is None and "://" not in (source.path or ""):
+        if first is None and not is_remote(source.path or ""):
             raise BadArgument(
                 f'the columns of stream "{source.name}" cannot be found: there are no files yet',
                 hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
@@ -258,16 +284,28 @@ def _total_rows(sources: list[StreamSource]) -> int | None:
     return None
 
 
-def _told(asked: RunFile, live: LiveQuery, output: Output, seconds: float, is_interrupted: bool) -> int:
-    """Say what was done, and what can be done next."""
+def _told(
+    asked: RunFile,
+    live: LiveQuery,
+    output: Output,
+    seconds: float,
+    is_interrupted: bool,
+    before: dict[str, Any] | None,
+) -> int:
+    """Say what was done, and what can be done next. Counts are of the whole run, also of what went ``before``."""
     metrics = live.metrics()
+    if before is not None and not metrics["batches"]:
+        # Nothing has come since.
+        metrics = before["metrics"]
     streams = metrics["streams"]
-    rows = sum(counts["rows"] for counts in streams.values())
+    rows = _rows_in(metrics)
+    new_rows = rows - (0 if before is None else _rows_in(before["metrics"]))
     state = "interrupted" if is_interrupted else "finished"
     resume = f"midstream run --resume {shlex.quote(_shown(asked.control))}"
     output.say(
         f"{state}: {rows:,} rows in, {metrics['results']:,} results, {metrics['batches']:,} batches in {seconds:,.1f} s"
-        + (f" ({rows / seconds:,.0f} rows/s)" if seconds else "")
+        + (f" ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows == rows else "")
+        + (f"; {new_rows:,} rows of them now ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows < rows else "")
     )
     for name, counts in streams.items():
         for number, what in ((counts["late"], "late"), (counts["without_event_time"], "without an event time")):
@@ -283,6 +321,7 @@ def _told(asked: RunFile, live: LiveQuery, output: Output, seconds: float, is_in
         {
             "state": state,
             "rows": rows,
+            "new_rows": new_rows,
             "results": metrics["results"],
             "batches": metrics["batches"],
             "seconds": seconds,
@@ -296,6 +335,10 @@ def _told(asked: RunFile, live: LiveQuery, output: Output, seconds: float, is_in
         }
     )
     return INTERRUPTED if is_interrupted else DONE
+
+
+def _rows_in(metrics: dict[str, Any]) -> int:
+    return sum(counts["rows"] for counts in metrics["streams"].values())
 
 
 def _shown(path: Path) -> str:

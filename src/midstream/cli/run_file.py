@@ -16,13 +16,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from midstream.cli.places import is_remote
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
 
-__all__ = ["RunFile", "is_running", "running"]
+__all__ = ["MASTER", "RunFile", "is_running", "running"]
 
 VERSION = 1
+MASTER = "local[2,4]"
+"""Two cores of this machine, and four attempts at a task, as ``midstream.spark.session`` has it by default."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class RunFile:
     """A directory, or a place that Spark knows (hdfs://...)."""
     plan: str | None = None
     cells: int | None = None
-    master: str = "local[2]"
+    master: str = MASTER
     settings: Mapping[str, str] = field(default_factory=dict)
     pid: int | None = None
 
@@ -53,7 +56,7 @@ class RunFile:
     @property
     def has_begun(self) -> bool:
         """Whether a micro-batch was planned, by what is in the checkpoint; if that is far away, it may have been."""
-        return "://" in self.checkpoint or any(Path(self.checkpoint, "offsets").glob("[0-9]*"))
+        return is_remote(self.checkpoint) or any(Path(self.checkpoint, "offsets").glob("[0-9]*"))
 
     def write(self) -> None:
         """Write it as a whole, as of this process."""

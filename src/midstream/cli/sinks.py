@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
+from midstream.cli.places import is_remote
 from midstream.errors import BadArgument, PathProblem
 
 __all__ = ["Sink", "check_unused", "read_sink"]
@@ -70,7 +70,7 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
             chosen.setdefault("truncate", "false")
         return Sink(text, None, chosen)
     format_, path = matched[1], matched[2]
-    if "://" not in path:
+    if not is_remote(path):
         path = os.path.abspath(os.path.expanduser(path))
         if os.path.isfile(path):
             raise PathProblem(f"the sink {path} is a file", hint="Results go into a directory of files.")
@@ -79,13 +79,13 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     return Sink(format_, path, chosen)
 
 
-def check_unused(sink: Sink) -> None:
-    """Refuse, for a run that is to begin, a directory of files that another has written to.
+def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> None:
+    """Refuse, for a run that is to begin, a directory of files that another has written to, if it can be looked at.
 
     Spark numbers the batches that a directory has. To a query that begins anew its first batches would seem to be there
     already, and their results would be lost without a word.
     """
-    if sink.is_file and sink.path is not None and Path(sink.path, "_spark_metadata").exists():
+    if sink.is_file and sink.path is not None and exists(f"{sink.path}/_spark_metadata"):
         raise PathProblem(
             f"the sink {sink.path} has the results of another run",
             detail="The checkpoint is new: this run begins at the first row.",

@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from midstream.cli.places import is_remote
 from midstream.cli.schemas import schema_from_ddl
 from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
 
@@ -191,7 +192,7 @@ def read_lateness(text: str, stream: str) -> int | str:
 
 def local_files(path: str) -> Iterator[Path]:
     """The data files of a directory, file or glob on this machine, sorted by name within each directory."""
-    if _is_remote(path):
+    if is_remote(path):
         return
     for found in sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]:
         if os.path.isfile(found):
@@ -215,7 +216,7 @@ def _place(name: str, place: str) -> tuple[str, str | None]:
 
 
 def _checked_path(name: str, path: str) -> str:
-    if _is_remote(path):
+    if is_remote(path):
         return path
     absolute = os.path.abspath(os.path.expanduser(path))
     if glob.has_magic(absolute):
@@ -260,11 +261,6 @@ def _format_of(path: str) -> str | None:
     name = Path(path)
     suffix = Path(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
     return FORMATS.get(suffix.removeprefix(".").lower())
-
-
-def _is_remote(path: str) -> bool:
-    """A place that Spark knows and this machine's file system does not."""
-    return "://" in path or path.startswith(("hdfs:", "file:"))
 
 
 def _options_by_stream(options: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, str]]:

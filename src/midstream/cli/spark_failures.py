@@ -8,7 +8,6 @@ What is not known keeps Spark's own words for it, without the stack trace.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from midstream import errors
 from midstream.errors import (
     BadArgument,
     CheckpointMismatch,
-    DeploymentError,
+    JavaMissing,
     MalformedRow,
     MidstreamError,
     MissingColumn,
     PathProblem,
     PortInUse,
     SparkFailed,
-    SparkMissing,
     UnknownFormat,
     UnreadableFile,
 )
@@ -174,7 +172,7 @@ def _no_cluster(text: str) -> MidstreamError | None:
     matched = re.search(r"Could not parse Master URL: '?([^'\s]+)", text)
     return SparkFailed(
         f'"{matched[1]}" is no master' if matched else "no Spark master answers",
-        hint="Give one that runs: --master spark://HOST:7077, or --master 'local[2]' for this machine alone.",
+        hint="Give one that runs: --master spark://HOST:7077, or --master 'local[2,4]' for this machine alone.",
     )
 
 
@@ -205,7 +203,8 @@ def _out_of_memory(text: str) -> MidstreamError | None:
 
 
 def _gone(text: str) -> MidstreamError | None:
-    if not any(sign in text for sign in ("Py4JNetworkError", "Connection refused", "Answer from Java side is empty")):
+    is_refused = re.search(r"^ConnectionRefusedError|Py4JNetworkError|Answer from Java side is empty", text, re.M)
+    if is_refused is None:
         return None
     return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
 
@@ -228,19 +227,25 @@ _KNOWN: tuple[Callable[[str], MidstreamError | None], ...] = (
 """Tried in this order: reasons first, then what they may lead to."""
 
 
-def _java_problem(log: Path | None) -> DeploymentError | SparkMissing:
+def _java_problem(log: Path | None) -> MidstreamError:
     """Why Java did not start."""
     said = log.read_text(errors="replace") if log is not None and log.exists() else ""
     port = _port_in_use(said)
-    if isinstance(port, DeploymentError):
+    if port is not None:
         return port
     if "UnsupportedClassVersionError" in said:
-        return SparkMissing("the Java that was found is too old", hint="Spark needs Java 17 or later: set JAVA_HOME.")
-    if shutil.which("java") is None or "No such file" in said or "JAVA_HOME is not set" in said or "not found" in said:
-        return SparkMissing(
+        return JavaMissing("the Java that was found is too old", hint="Spark needs Java 17 or later: set JAVA_HOME.")
+    if "JAVA_HOME is not set" in said or re.search(r"java'?: (?:No such file or directory|.*not found)", said):
+        return JavaMissing(
             "Java is not installed, or not found",
             detail="Looked at JAVA_HOME and the PATH.",
             hint="Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is.",
+        )
+    unresolved = re.search(r"unresolved dependency: ([^\s:]+(?:[#;][^\s:]+)*)", said)
+    if unresolved is not None:
+        return BadArgument(
+            f"the package {unresolved[1]} could not be found",
+            hint="Look at --conf spark.jars.packages: it takes GROUP:NAME:VERSION, and needs a repository in reach.",
         )
     lines = [line.strip() for line in said.splitlines() if re.search(r"Error|Exception|error:", line)]
     return SparkFailed(

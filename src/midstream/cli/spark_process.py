@@ -26,20 +26,14 @@ def spark_session(
 
     ``shows_rows``: what Java prints is for the user (the console sink), so standard output stays.
     """
-    from midstream.spark.session import is_one_machine, session, written_to
+    from midstream.spark.session import is_one_machine, passing_session
 
     try:
-        with written_to(log, keep_output=shows_rows):
-            spark = session(master, cells or 1, settings)
-        if cells is None and not is_one_machine(master):
-            # As many as the query will have.
-            spark.conf.set("spark.sql.shuffle.partitions", str(max(1, spark.sparkContext.defaultParallelism)))
-        try:
+        with passing_session(master, cells or 1, settings, log, keep_output=shows_rows) as spark:
+            if cells is None and not is_one_machine(master):
+                # As many as the query will have.
+                spark.conf.set("spark.sql.shuffle.partitions", str(max(1, spark.sparkContext.defaultParallelism)))
             yield spark
-        finally:
-            # The process may be gone: then there is nothing to stop.
-            with contextlib.suppress(Exception):
-                spark.stop()
     except Exception as problem:
         if is_of_spark(problem):
             problem.midstream_log = log  # type: ignore[attr-defined]

@@ -66,6 +66,7 @@ def _told(remote: RemoteQuery) -> dict[str, Any]:
         "plan": told.get("plan") or remote.plan.explain(),
         "cells": remote.cells,
         "metrics": told.get("metrics"),
+        "has_ended": told.get("has_ended", False),
         "rates": told.get("rates"),
         "history": told.get("history", []),
     }
@@ -82,11 +83,11 @@ def _shown(remote: RemoteQuery, told: dict[str, Any]) -> RenderableType:
 
 
 def _headline(told: dict[str, Any]) -> str:
-    finished = told["metrics"] is not None and told["metrics"]["finished"]
+    is_finished = told["metrics"] is not None and told["metrics"]["finished"]
     state = {
         True: f"running as process {told['pid']}",
-        False: "finished" if finished else "stopped",
-        None: "finished" if finished else "started by a program",
+        False: "finished" if told["has_ended"] else "stopped",
+        None: "finished" if is_finished else "started by a program",
     }[told["is_running"]]
     if told["told"] is None:
         return f"{state}; nothing told yet"
@@ -106,7 +107,7 @@ def _figures(remote: RemoteQuery, told: dict[str, Any], metrics: dict[str, Any])
 
 
 def _lines(remote: RemoteQuery, told: dict[str, Any], metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    rates = told["rates"] or {"rows": None, "results": None}
+    rates = (told["is_running"] is not False and told["rates"]) or {"rows": None, "results": None}
     if metrics["finished"]:
         yield "watermark", "the end of all streams"
     else:

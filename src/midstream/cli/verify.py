@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from midstream.cli.failures import DONE, FAILED
 from midstream.cli.output import Output, escape
+from midstream.cli.places import is_remote
 from midstream.cli.run import batch_frame
-from midstream.cli.run_file import RunFile, is_running
+from midstream.cli.run_file import MASTER, RunFile, is_running
 from midstream.cli.spark_process import spark_session
 from midstream.errors import AlreadyRuns, BadArgument, RunError
 from midstream.spark.remote import RemoteQuery
@@ -57,7 +58,7 @@ def verify(control: Path, output: Output) -> int:
     log = None if output.debug else asked.control / "verify.log"
     settings = {**asked.settings, "spark.driver.maxResultSize": "0"}
     output.note("starting Spark ...")
-    with spark_session("local[2]", 1, settings, log) as spark:
+    with spark_session(MASTER, 1, settings, log) as spark:
         with output.errors.status("reading the input ..."):
             tables = {source.name: batch_frame(spark, source).toArrow() for source in asked.streams}
         with output.errors.status("reading the results ..."):
@@ -90,7 +91,7 @@ def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> dict[str, Any]:
     if is_running(remote.control_dir):
         raise AlreadyRuns("the query still runs", hint="Wait for its end: midstream status shows how far it is.")
     status = remote.status()
-    if status is None or not status["metrics"]["finished"]:
+    if status is None or not status.get("has_ended"):
         raise RunError(
             "the run has not come to its end: results are still held",
             hint=f"Let it read on to the end: midstream run --resume {asked.control} --until-end.",
@@ -111,7 +112,7 @@ def _results(spark: SparkSession, asked: RunFile, remote: RemoteQuery) -> pa.Tab
 
     schema = spark_schema(output_schema(remote.query.plan()))
     assert asked.sink.path is not None
-    if "://" not in asked.sink.path and not Path(asked.sink.path).exists():
+    if not is_remote(asked.sink.path) and not Path(asked.sink.path).exists():
         return spark.createDataFrame([], schema).toArrow()
     reader = spark.read.format(asked.sink.format).options(**asked.sink.options).schema(schema)
     return reader.load(asked.sink.path).toArrow()

@@ -4,7 +4,7 @@ Four streams of a web shop are joined. Halfway a release of the shop turns the p
 one; the query is asked for a better plan, and goes on. At the end DuckDB computes the same over the whole input: no row
 may be missing, and none repeated. A picture of the run is left as PNG and as a page.
 
-    python -m midstream.demo --strategy gen-mig --no-spark
+    midstream demo --strategy gen-mig --no-spark
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def run_demo(
 
     Raises an error of ``midstream.errors`` if the strategy cannot make the change, or something is not installed.
     """
+    folder_of_report = OUTPUT if output is None else output
     try:
         importlib.import_module("midstream.demo.report")
         show = importlib.import_module("midstream.demo.show")
@@ -43,4 +44,4 @@ def run_demo(
             hint='Install everything it needs with pip install "midstream[demo]".',
         ) from None
     with tempfile.TemporaryDirectory(prefix="midstream-demo-", ignore_cleanup_errors=True) as folder:
-        return int(show.show_demo(strategy, spark, OUTPUT if output is None else output, console, Path(folder)))
+        return int(show.show_demo(strategy, spark, folder_of_report, console, Path(folder)))

@@ -30,16 +30,16 @@ class Verdict:
     """Rows that DuckDB has and the results have not, or not as often."""
     repeated: int
     """Rows that the results have more often than DuckDB."""
-    foreign: int
+    unexpected: int
     """Rows that DuckDB does not have at all."""
 
     @property
     def is_exact(self) -> bool:
-        return not (self.missing or self.repeated or self.foreign)
+        return not (self.missing or self.repeated or self.unexpected)
 
     def __str__(self) -> str:
         text = f"{self.results:,} results, {self.missing:,} missing, {self.repeated:,} repeated"
-        return text + (f", {self.foreign:,} that should not be there" if self.foreign else "")
+        return text + (f", {self.unexpected:,} that should not be there" if self.unexpected else "")
 
 
 def compare_with_duckdb(input_folder: Path, result_files: Sequence[Path], scratch: Path) -> Verdict:

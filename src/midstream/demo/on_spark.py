@@ -84,7 +84,10 @@ class SparkRunner:
                 self._check_alive()
                 time.sleep(POLL_SECONDS)
         self._live.finish()
-        self._running.processAllAvailable()
+        try:
+            self._running.processAllAvailable()
+        except Exception as problem:
+            raise BrokenRun("the query on Spark has stopped", detail=str(problem)) from problem
 
     def migrate(self, order: str, strategy: str) -> None:
         self._live.migrate(order, strategy)

@@ -33,8 +33,9 @@ def show_demo(
     recording = Recording(
         size, strategy, "Spark" if spark else "this process", shop.plan(OLD_ORDER), shop.plan(NEW_ORDER)
     )
-    # A run without rows refuses whatever any run would: better now than halfway.
+    # What can be refused without rows is refused now, and not halfway.
     shop.run_locally(OLD_ORDER).migrate(NEW_ORDER, strategy)
+    output.mkdir(parents=True, exist_ok=True)
     _say(console, TEXT)
     _prepare(console, size, strategy, folder / "in")
     if spark:

@@ -4,9 +4,8 @@ Spark hands a cell to whichever idle worker comes first. With one cell per machi
 always the same one; otherwise a cell would meet another process every other batch, and be made again from its windows.
 Then cells live in hosts: a worker passes the micro-batch on, and results and changes of state back.
 
-    worker ── token, commands, packs ─▶ host        the host has the cell of that token, or asks for what is on the
-    shelf worker ◀─ results, changes, metrics ── host      the worker hands results to Spark and changes to the state
-    store
+    worker ── token, commands, packs ─────▶ host    it has the cell of that token, or asks for what is on the shelf
+    worker ◀── results, changes, metrics ── host    results go to Spark, changes to the state store
 
 A host is a cache, no more: what it holds is used only under the token that Spark's state store has, so that a host may
 be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten idle
@@ -33,6 +32,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
+from midstream import errors
 from midstream.errors import MidstreamError
 from midstream.spark.durable_cell import CellSetup, DurableCell, Shelf
 from midstream.spark.living_cells import LivingCells
@@ -70,7 +70,7 @@ class HostedCell:
                     yield from reader
                 answer, values = _receive(stream)
             if answer["kind"] == "failed":
-                raise HostFailure(answer["error"])
+                raise _failure(answer)
             for key in answer["removed"]:
                 shelf.remove(key)
             for key, value in zip(answer["put"], values, strict=True):
@@ -192,16 +192,30 @@ def _serve_batch(stream: IO[bytes], living: LivingCells) -> None:
                 _send(stream, {"kind": "results"})
                 writer = pa.ipc.new_stream(stream, result.schema)
             writer.write_batch(result)
-        answer = {"kind": "done", "metrics": metrics, "removed": list(shelf.removed), "put": list(shelf.values)}
+        answer: dict[str, Any] = {
+            "kind": "done",
+            "metrics": metrics,
+            "removed": list(shelf.removed),
+            "put": list(shelf.values),
+        }
     except (OSError, EOFError):
         raise
     except MidstreamError as error:
-        answer = {"kind": "failed", "error": str(error)}
+        answer = {"kind": "failed", "error": error.message, "type": type(error).__name__}
+        answer |= {"detail": error.detail, "hint": error.hint}
     except Exception:
         answer = {"kind": "failed", "error": traceback.format_exc()}
     if writer is not None:
         writer.close()
     _send(stream, answer, list(shelf.values.values()) if answer["kind"] == "done" else [])
+
+
+def _failure(answer: Mapping[str, Any]) -> Exception:
+    """What a host failed with: midstream's own error as if the cell were here, anything else with its traceback."""
+    if "type" not in answer:
+        return HostFailure(answer["error"])
+    kind: type[MidstreamError] = getattr(errors, answer["type"])
+    return kind(answer["error"], detail=answer["detail"], hint=answer["hint"])
 
 
 def _stream(connection: socket.socket) -> IO[bytes]:

@@ -25,7 +25,26 @@ from typing import Any
 
 from midstream.errors import CheckpointMismatch
 
-__all__ = ["ControlDirectory"]
+__all__ = ["ControlDirectory", "read_command"]
+
+_FILES = "[0-9]" * 8 + ".json"
+_ENTRIES: Mapping[str, Mapping[str, type]] = {
+    "migrate": {"plan": dict, "strategy": str, "options": dict},
+    "idle": {"stream": str},
+    "finish": {},
+}
+"""By the kind of a command, what it must say beside its number and its directory."""
+
+
+def read_command(text: str) -> dict[str, Any] | None:
+    """The command in a line of a file; None if it is none: anybody may put something into the folder."""
+    with contextlib.suppress(ValueError):
+        command = json.loads(text)
+        if isinstance(command, dict):
+            entries = {"id": int, "directory": str, **_ENTRIES.get(str(command.get("kind")), {"kind": type(None)})}
+            if all(isinstance(command.get(name), its_type) for name, its_type in entries.items()):
+                return command
+    return None
 
 
 class ControlDirectory:
@@ -73,17 +92,18 @@ class ControlDirectory:
 
     def commands(self) -> list[dict[str, Any]]:
         """All commands so far, in order."""
-        for path in self.commands_path.glob("*.json"):
+        for path in self.commands_path.glob(_FILES):
             if path.name not in self._known:
-                # Whatever else somebody may have put there is no command.
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._known[path.name] = json.loads(json.loads(path.read_text())["command"])
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    command = read_command(json.loads(path.read_text())["command"])
+                    if command is not None:
+                        self._known[path.name] = command
         return [self._known[name] for name in sorted(self._known)]
 
     @property
     def last_number(self) -> int:
         """The number of the latest command; 0 if there is none."""
-        return max((int(path.stem) for path in self.commands_path.glob("*.json")), default=0)
+        return max((int(path.stem) for path in self.commands_path.glob(_FILES)), default=0)
 
     @property
     def last_obeyed(self) -> int:
@@ -113,8 +133,11 @@ class ControlDirectory:
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     temporary = path.with_name(f"_{path.name}_{os.getpid()}_{time.monotonic_ns()}")
-    temporary.write_text(json.dumps(content))
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(content))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_from_json
+from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
 from midstream.engine.output import output_schema, to_record_batches
@@ -220,8 +220,9 @@ class DurableCell:
             case "finish":
                 return NEVER
             case "idle":
+                counts = self.streams.get(command["stream"])
                 # Silence that was noticed by itself is over if a row has come since.
-                if self.streams[command["stream"]].rows <= command.get("rows", math.inf):
+                if counts is not None and counts.rows <= command.get("rows", math.inf):
                     self.time.declare_idle(command["stream"])
             case "migrate":
                 self._migrate(command)
@@ -396,6 +397,7 @@ class DurableCell:
         return {
             **self.cell.counts(),
             "plan": self.cell.plan.explain(),
+            "plan_json": plan_to_json(self.cell.plan),
             "migrating": self.cell.has_running_migrations,
             "commands": commands,
             "batches": self.batches,

@@ -139,12 +139,13 @@ class LiveQuery:
     def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
         """Replace the plan while the query runs: with the next micro-batch, in every cell.
 
-        Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot change to it. Gives
-        the number of the command; :meth:`history` tells what became of it. See ``docs/migration.md``.
+        Raises, and changes nothing, if the plan is not one of this query's, the strategy cannot change to it or the
+        streams have ended. Gives the number of the command; :meth:`history` tells what became of it. See
+        ``docs/migration.md``.
         """
         self._controlled("migrate()")
         assert self._changes is not None
-        return self._changes.ask(self.plan, plan, strategy, options)
+        return self._changes.ask(self.plan, plan, strategy, options, self.metrics()["finished"])
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
@@ -169,19 +170,26 @@ class LiveQuery:
 
         ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
         Commands are obeyed meanwhile. ``wait`` comes back when the query has worked on everything (by default Spark's
-        ``processAllAvailable``); if it stops the query instead, the streams do not end, and a restart goes on.
+        ``processAllAvailable``). It is called twice: for the rows, and for what is still held when the streams have
+        ended. If it stops the query in the first call, the streams do not end, and a restart goes on; in the second,
+        the end is asked for already, and a restart comes to it.
         """
         self._controlled("run_to_end()")
         wait = wait or (lambda running: running.processAllAvailable())
         query = writer.trigger(processingTime="0 seconds").start()
+        is_complete = False
         try:
             wait(query)
             if query.isActive:
                 self.finish()
                 wait(query)
+                is_complete = query.isActive
         finally:
             query.stop()
-            self.write_status()
+            if is_complete:
+                self._report.end()
+            else:
+                self._report.write()
         return query
 
     def metrics(self) -> dict[str, Any]:

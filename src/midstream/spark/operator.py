@@ -18,6 +18,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from midstream.spark.cell_host import HostedCell
+from midstream.spark.control import read_command
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.living_cells import LivingCells
 from midstream.spark.types import as_type, type_for_spark
@@ -112,7 +113,9 @@ def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Mapping[str, Any]], li
             if kind == "rows":
                 packs.append((int(place), bytes(blob)))
             else:
-                commands.append(json.loads(bytes(blob)))
+                command = read_command(bytes(blob).decode(errors="replace"))
+                if command is not None:
+                    commands.append(command)
     commands.sort(key=lambda command: command["id"])
     packs.sort()
     return commands, [data for _, data in packs]

@@ -1,7 +1,8 @@
 """Plan changes through a control directory: which plan is in force, and whether it can be replaced.
 
 The process that runs the query and any other that knows its control directory decide both in the same way: here. A
-change is checked before it is written, on a cell without rows, which refuses whatever any cell would.
+change is checked before it is written, on a cell without rows and without migrations under way: what that refuses is
+never written. A cell may still refuse, for a reason that only its rows and migrations can give.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
+from midstream.errors import FinishedRun
 from midstream.migration.cell import Cell
 from midstream.query import ContinuousQuery
 from midstream.spark.control import ControlDirectory
@@ -44,25 +46,23 @@ class PlanChanges:
             self._texts[command["id"]] = self.plan_of(command).explain()
         return self._texts[command["id"]]
 
-    def in_force(self, told: str | None) -> Plan:
-        """The plan that the query told of, as text; the first plan, if it told of none."""
-        if told is None or told == self._first_plan.explain():
-            return self._first_plan
-        for command in reversed(self.commands()):
-            if self.text_of(command) == told:
-                return self.plan_of(command)
-        # A query that was started again may have been given another plan than it was begun with.
-        begun_with = self._restored((self._control.query() or {})["first_plan"])
-        return begun_with if begun_with.explain() == told else self._first_plan
+    def in_force(self, told: Mapping[str, Any] | None) -> Plan:
+        """The plan that the query told of, as JSON; the first plan, if it told of none."""
+        return self._first_plan if told is None else self._restored(told)
 
     def _restored(self, described: Mapping[str, Any]) -> Plan:
         return plan_from_json(described, self._first_plan.derived_from)
 
-    def ask(self, in_force: Plan, plan: str | Plan, strategy: str, options: Mapping[str, Any]) -> int:
+    def ask(
+        self, in_force: Plan, plan: str | Plan, strategy: str, options: Mapping[str, Any], is_finished: bool
+    ) -> int:
         """Check a change of the plan and write it as a command, whose number this gives.
 
-        Raises, and writes nothing, if the plan is not one of this query's or the strategy cannot change to it.
+        Raises, and writes nothing, if the plan is not one of this query's, the strategy cannot change to it, or the
+        streams have ended.
         """
+        if is_finished:
+            raise FinishedRun("the streams of the query have ended: its plan does not matter any more")
         chosen = self._query.chosen(plan)
         Cell(in_force, self._query.plan()).migrate(chosen, strategy, **options)
         return self._control.write(

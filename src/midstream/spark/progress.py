@@ -40,7 +40,9 @@ class Progress:
     def __init__(self, plan: Plan, partitioning: Partitioning, directory: str = "") -> None:
         self._lock = threading.Lock()
         self._cells: dict[int, dict[str, Any]] = {}
+        self._plans: dict[int, dict[str, Any]] = {}
         self._outcomes: dict[int, dict[int, dict[str, Any]]] = {}
+        self.cells = partitioning.cells
         self._rebuilds = 0
         windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
@@ -54,6 +56,7 @@ class Progress:
         with self._lock:
             for figures in cells:
                 self._rebuilds += figures["rebuild_seconds"] is not None
+                self._plans[figures["cell"]] = figures.pop("plan_json")
                 self._cells[figures["cell"]] = figures
                 for command in figures["commands"]:
                     if command["directory"] != self._directory:
@@ -66,17 +69,27 @@ class Progress:
                     self._last_rows[stream] = counts["rows"]
                     self._last_seen[stream] = time.monotonic()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any cell has told anything: after a restart the figures of an earlier run are still the latest."""
+        with self._lock:
+            return bool(self._cells)
+
     def fallen_silent(self, seconds: float) -> dict[str, int]:
-        """Streams without a row for so long, while others had some, and how many rows they had; each is told once."""
+        """Streams without a row for so long, while others had some, that :meth:`asked` does not know of yet; and how
+        many rows they had."""
         with self._lock:
             now = time.monotonic()
             idle = {stream for figures in self._cells.values() for stream in figures["idle"]}
             silent = [stream for stream, seen in self._last_seen.items() if now - seen > seconds]
             if len(silent) == len(self._last_seen):
                 return {}
-            rows = {s: self._last_rows[s] for s in silent if s not in idle and self._asked.get(s) != self._last_rows[s]}
-            self._asked.update(rows)
-            return rows
+            return {s: self._last_rows[s] for s in silent if s not in idle and self._asked.get(s) != self._last_rows[s]}
+
+    def asked(self, stream: str, rows: int) -> None:
+        """The stream with so many rows was declared idle: that is done once."""
+        with self._lock:
+            self._asked[stream] = rows
 
     def metrics(self) -> dict[str, Any]:
         """The figures of all cells together, and each cell's own."""
@@ -85,7 +98,7 @@ class Progress:
             watermark = min((figures["watermark"] for figures in cells), default=BEGINNING)
             return {
                 "watermark": None if watermark in (BEGINNING, NEVER) else watermark,
-                "finished": watermark == NEVER,
+                "finished": watermark == NEVER and len(cells) == self.cells,
                 "streams": self._streams(),
                 **{name: sum(figures[name] for figures in cells) for name in _SUMS},
                 "migrating": any(figures["migrating"] for figures in cells),
@@ -100,11 +113,11 @@ class Progress:
         with self._lock:
             return {number: [told[cell] for cell in sorted(told)] for number, told in self._outcomes.items()}
 
-    def plan_text(self) -> str | None:
-        """The plan in force as text, if the cells have told and agree."""
+    def plan(self) -> dict[str, Any] | None:
+        """The plan in force as JSON, if the cells have told and agree."""
         with self._lock:
-            plans = {figures["plan"] for figures in self._cells.values()}
-            return plans.pop() if len(plans) == 1 else None
+            plans = list(self._plans.values())
+            return plans[0] if plans and all(plan == plans[0] for plan in plans) else None
 
     def _streams(self) -> dict[str, dict[str, int]]:
         streams: dict[str, dict[str, int]] = {}
@@ -143,4 +156,7 @@ class Rates:
         seconds = after - before
         if seconds <= 0:
             return {"rows": None, "results": None}
+        if now - after > max(RATE_SECONDS, 2 * seconds):
+            # Longer than the micro-batches took: nothing comes any more.
+            return {"rows": 0.0, "results": 0.0}
         return {"rows": (new_rows - old_rows) / seconds, "results": (new_results - old_results) / seconds}

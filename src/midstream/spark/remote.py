@@ -12,7 +12,7 @@ from typing import Any
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, stream_from_json
-from midstream.errors import CheckpointMismatch, FinishedRun, NotRunning
+from midstream.errors import CheckpointMismatch, NotRunning
 from midstream.query import ContinuousQuery
 from midstream.spark.control import ControlDirectory
 from midstream.spark.plan_changes import PlanChanges
@@ -50,7 +50,7 @@ class RemoteQuery:
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the query has told; during a migration, the one it leads to."""
-        return self._changes.in_force((self.status() or {}).get("plan"))
+        return self._changes.in_force((self.status() or {}).get("plan_json"))
 
     def status(self) -> dict[str, Any] | None:
         """What the query last told of itself (``told`` says when); None if it has not yet."""
@@ -59,9 +59,8 @@ class RemoteQuery:
     def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
         """Ask for another plan, as ``LiveQuery.migrate`` does. Gives the number of the command, for :meth:`outcome`."""
         status = self.status()
-        if status is not None and status["metrics"]["finished"]:
-            raise FinishedRun("the streams of the query have ended: its plan does not matter any more")
-        return self._changes.ask(self.plan, plan, strategy, options)
+        is_finished = status is not None and status["metrics"]["finished"]
+        return self._changes.ask(self.plan, plan, strategy, options, is_finished)
 
     def outcome(self, number: int) -> dict[str, Any]:
         """The entry of the query's history for a migration; its ``state`` is "written" until a cell has told of it."""

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.accumulators import AccumulatorParam
 
 from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json
 from midstream.spark.control import ControlDirectory
 from midstream.spark.plan_changes import PlanChanges
 from midstream.spark.progress import Progress, Rates
@@ -49,13 +50,15 @@ class Report:
         self._idle_after = idle_after
         self._rates = Rates()
         self._writes = _Later()
+        self._writing = threading.Lock()
+        self._has_ended = False
 
     @property
     def plan(self) -> Plan:
         """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
         if self._control is None or self._changes is None:
             return self._first_plan
-        return self._changes.in_force(self._progress.plan_text() or (self._control.status() or {}).get("plan"))
+        return self._changes.in_force(self._progress.plan() or (self._control.status() or {}).get("plan_json"))
 
     def metrics(self) -> dict[str, Any]:
         """Counts of all cells together, and of each."""
@@ -75,7 +78,7 @@ class Report:
                 "strategy": command["strategy"],
                 "options": command["options"],
                 "written": command["written"],
-                "state": _state(told.get(command["id"], []), is_past=command["id"] < last_told),
+                "state": _state(told.get(command["id"], []), self._progress.cells, command["id"] < last_told),
                 "cells": told.get(command["id"], []),
             }
             for command in (commands if latest is None else commands[-latest:])
@@ -90,22 +93,36 @@ class Report:
         self._progress.take([json.loads(text) for text in figures])
         self._writes.do(self.write)
 
+    def end(self) -> None:
+        """All is committed, the end of the streams too: only now another process may take the run for complete."""
+        self._has_ended = True
+        self.write()
+
     def write(self) -> None:
         """Write ``status.json``, and commands about streams that have fallen silent."""
         assert self._control is not None, "a query over batches tells nothing"
-        if self._idle_after is not None:
-            for stream, rows in self._progress.fallen_silent(self._idle_after).items():
-                self._control.write({"kind": "idle", "stream": stream, "rows": rows})
-        metrics = self.metrics()
-        self._control.write_status(
-            {
-                "plan": self.plan.explain(),
-                "history": self.history(SHOWN_MIGRATIONS),
-                "metrics": metrics,
-                "rates": self._rates.after(metrics),
-                "told": time.time(),
-            }
-        )
+        # One at a time: else what is older may be written later.
+        with self._writing:
+            if not self._progress.has_begun:
+                # What an earlier run told still holds.
+                return
+            if self._idle_after is not None:
+                for stream, rows in self._progress.fallen_silent(self._idle_after).items():
+                    self._control.write({"kind": "idle", "stream": stream, "rows": rows})
+                    self._progress.asked(stream, rows)
+            metrics = self.metrics()
+            plan = self.plan
+            self._control.write_status(
+                {
+                    "plan": plan.explain(),
+                    "plan_json": plan_to_json(plan),
+                    "history": self.history(SHOWN_MIGRATIONS),
+                    "metrics": metrics,
+                    "has_ended": self._has_ended,
+                    "rates": self._rates.after(metrics),
+                    "told": time.time(),
+                }
+            )
 
 
 class Figures(AccumulatorParam[list[str]]):
@@ -158,12 +175,12 @@ class _Later:
                 _LOG.exception("what the query tells of itself could not be written")
 
 
-def _state(outcomes: list[dict[str, Any]], is_past: bool) -> str:
-    """What became of a command, from what the cells say; of old ones they remember nothing but that they are done."""
+def _state(outcomes: list[dict[str, Any]], cells: int, is_past: bool) -> str:
+    """What became of a command, from what so many cells say; of old ones they know nothing but that they are done."""
     if not outcomes:
         return "ended" if is_past else "written"
     for state in ("refused", "unchanged"):
         if any(outcome["outcome"] == state for outcome in outcomes):
             return state
     under_way = any(outcome["record"] is not None and not outcome["record"]["is_over"] for outcome in outcomes)
-    return "begun" if under_way else "ended"
+    return "begun" if under_way or len(outcomes) < cells else "ended"

@@ -1,7 +1,8 @@
 """A Spark session with the settings that suit midstream: for the command line, tests and first steps.
 
-Nothing else in midstream creates a session or stops one. A Java is found or brought along, see ``java``. On a session
-of your own, set what matters to you of :data:`SETTINGS`; only the state store provider is required.
+Nothing else in midstream creates a session, and nothing but :func:`passing_session` stops one. A Java is found or
+brought along, see ``java``. On a session of your own, set what matters to you of :data:`SETTINGS`; only the state store
+provider is required.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ SETTINGS: Mapping[str, str] = {
 }
 """What :func:`session` sets, with the reason beside it where it is not plain."""
 
+MASTER = "local[2,4]"
+"""Two cores of this machine, and four attempts at a task: with one, a killed worker would end the query."""
+
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """What nobody else need reach."""
 
 
-def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, str] | None = None) -> SparkSession:
+def session(master: str = MASTER, cells: int = 1, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session on this machine (by default two cores, and four attempts at a task) or a cluster.
 
     ``cells`` is the number that queries will have: one partition each.
@@ -64,17 +68,22 @@ def session(master: str = "local[2,4]", cells: int = 1, settings: Mapping[str, s
 
 @contextlib.contextmanager
 def passing_session(
-    master: str = "local[2]", cells: int = 1, settings: Mapping[str, str] | None = None, log: Path | None = None
+    master: str = MASTER,
+    cells: int = 1,
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    keep_output: bool = False,
 ) -> Iterator[SparkSession]:
     """A session that is stopped at the end; if there is one already, that one, and it stays.
 
-    What Spark's Java and its Python workers write goes to ``log`` instead of the terminal, if that is given.
+    What Spark's Java and its Python workers write goes to ``log`` instead of the terminal, if that is given; with
+    ``keep_output`` only what goes to standard error.
     """
     there = SparkSession.getActiveSession()
     if there is not None:
         yield there
         return
-    with written_to(log):
+    with written_to(log, keep_output):
         spark = session(master, cells, settings)
     try:
         yield spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 __all__ = ["committed_files"]
 
@@ -15,5 +16,5 @@ def committed_files(folder: Path) -> list[Path]:
     for entry in sorted(log.iterdir()) if log.is_dir() else []:
         if not entry.name.startswith("."):
             for line in entry.read_text().splitlines()[1:]:
-                files.add(Path(json.loads(line)["path"].removeprefix("file://")))
+                files.add(Path(unquote(urlsplit(json.loads(line)["path"]).path)))
     return sorted(files)

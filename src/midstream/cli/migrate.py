@@ -51,10 +51,8 @@ def migrate(
         raise
     output.say(f"accepted: command {number}, {strategy} to {escape(_named(remote, number))}")
     began = time.monotonic()
+    entry = _watched(remote, number, began + timeout, wait_for, lambda: output.say("begun"))
     runs = is_running(remote.control_dir)
-    entry = remote.outcome(number)
-    if runs is not False:
-        entry = _watched(remote, number, began + timeout, wait_for, lambda: output.say("begun"))
     state = entry["state"]
     reasons = sorted({cell["why"] for cell in entry["cells"] if cell.get("why")})
     for line in _sentences(remote, state, reasons, runs, timeout, wait_for):
@@ -79,15 +77,17 @@ def migrate(
 def _watched(
     remote: RemoteQuery, number: int, until: float, wait_for: WaitFor, tell_begun: Callable[[], None]
 ) -> dict[str, Any]:
-    """What the query last said of the command: at its end, or when time is up."""
+    """What the query last said of the command: at its end, when time is up, or when the query does not run."""
     has_begun = False
     while True:
+        runs = is_running(remote.control_dir)
         entry = remote.outcome(number)
         if entry["state"] == "begun" and not has_begun:
             has_begun = True
             tell_begun()
         is_enough = has_begun and wait_for is WaitFor.BEGUN
-        if is_enough or entry["state"] in ("ended", "refused", "unchanged") or time.monotonic() >= until:
+        is_over = is_enough or entry["state"] in ("ended", "refused", "unchanged")
+        if is_over or runs is False or time.monotonic() >= until:
             return entry
         time.sleep(LOOK_SECONDS)
 
@@ -102,6 +102,8 @@ def _sentences(
         return ["unchanged: this plan is in force already"]
     if state == "begun" and wait_for is WaitFor.BEGUN:
         return ["this plan is now in force; what is left of the old one ends by itself"]
+    if state == "begun" and runs is False:
+        return ["begun; the query does not run now: the change goes on when it is resumed"]
     if state == "begun":
         return [f"begun, and not ended within {timeout:g} s: it ends by itself, midstream status shows when"]
     if state == "refused":
