@@ -77,18 +77,18 @@ def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
         return None
     with contextlib.suppress(NotRunning):
         asked.check_same_as(RunFile.read(asked.control))
-    if not until_end and any(command["kind"] == "finish" for command in control.commands()):
-        raise FinishedRun(
-            "this run was on its way to the end of its streams when it was ended",
-            detail="It would take rows that come now for late ones, and drop them.",
-            hint="Let it come to its end: add --until-end.",
-        )
     if status is not None and status.get("has_ended"):
         raise FinishedRun(
             "this run has come to its end",
             detail=f"Its control directory is {asked.control}, its results are in {asked.sink.shown}.",
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
+        )
+    if not until_end and any(command["kind"] == "finish" for command in control.commands()):
+        raise FinishedRun(
+            "this run was on its way to the end of its streams when it was ended",
+            detail="It would take rows that come now for late ones, and drop them.",
+            hint="Let it come to its end: add --until-end.",
         )
     return status
 
