@@ -28,7 +28,7 @@ from midstream.testing import (
 )
 from tests.spark.feeding import Feed, Running, everything
 
-TICKS, BATCHES = 36, 4
+TICKS, BATCHES = 36, 3
 ZONED, NAIVE = pa.timestamp("us", "America/New_York"), pa.timestamp("us")
 
 
@@ -214,7 +214,7 @@ def drawn(number, **choices):
 
     @seed(number)
     @settings(
-        max_examples=25, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+        max_examples=10, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
     )
     @given(scenarios(batchings=["mixed"], max_streams=4, **choices))
     def draw(scenario):

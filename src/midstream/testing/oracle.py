@@ -24,9 +24,11 @@ tables must hold what the query is to see. Rows without an event time are never 
 
 from __future__ import annotations
 
+import atexit
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import duckdb
@@ -41,12 +43,14 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[pa.Table | pa.RecordBatch
 # CQL's expressions are total and know one integer and one float type; these macros teach DuckDB both. They
 # shadow the built-in functions, which stay reachable as system.main.<name>. Integers go through HUGEINT,
 # because TRY() refuses aggregates.
-_DIALECT = """
+_SETTINGS = """
 SET TimeZone = 'UTC';
 SET threads = 1;
 SET python_enable_replacements = false;
 SET ieee_floating_point_ops = false;
 SET error_on_division_by_zero = false;
+"""
+_DIALECT = """
 CREATE MACRO "+"(a HUGEINT, b HUGEINT) AS TRY_CAST(add(a, b) AS BIGINT), (a, b) AS add(a, b), (a) AS a;
 CREATE MACRO "-"(a HUGEINT, b HUGEINT) AS TRY_CAST(subtract(a, b) AS BIGINT), (a, b) AS subtract(a, b),
     (a HUGEINT) AS TRY_CAST(subtract(0::HUGEINT, a) AS BIGINT), (a) AS subtract(0, a);
@@ -119,11 +123,10 @@ def snapshots(
     that the two ways check each other.
     """
     query = read_query(text)
-    with duckdb.connect() as database:
+    with _database() as database:
         inputs = _Inputs(database, streams, tables)
         inputs.load(query)
         chosen = tuple(sorted(inputs.critical_instants if instants is None else set(instants)))
-        database.execute(_DIALECT)
         if one_by_one:
             parts = []
             for instant in chosen or (0,):
@@ -146,13 +149,29 @@ def join_intervals(text: str, streams: Sequence[StreamLike], tables: Mapping[str
     query = read_query(text)
     if not all(select.only_joins for select in query.selects()) or set(query.set_operators()) - {"UNION ALL"}:
         raise OracleError("join_intervals takes only joins, selections, projections and UNION ALL")
-    with duckdb.connect() as database:
+    with _database() as database:
         inputs = _Inputs(database, streams, tables)
         inputs.load(query)
-        database.execute(_DIALECT)
         table = _fetch(database, _interval_sql(query, inputs))
     validity = [column.cast(inputs.time_type) for column in table.columns[-2:]]
     return pa.table([*table.columns[:-2], *validity], names=[*table.column_names[:-2], "valid_from", "valid_to"])
+
+
+@cache
+def _shared() -> duckdb.DuckDBPyConnection:
+    shared = duckdb.connect()
+    shared.execute(_SETTINGS + _DIALECT)
+    # DuckDB complains of what is left when Python ends.
+    atexit.register(_shared.cache_clear)
+    return shared
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    """DuckDB with CQL's expressions, and no tables. Making one takes longer than most queries, so there is one for all;
+    what is temporary in a connection to it no other one sees."""
+    database = _shared().cursor()
+    database.execute(_SETTINGS)
+    return database
 
 
 class _Inputs:
@@ -214,7 +233,7 @@ class _Inputs:
         name = f"__rows_{len(self._loaded)}"
         arrow = pa.table([*columns, *validities], names=[*table.column_names, "__vf", "__vt"])
         self._database.register(name + "_arrow", arrow)
-        self._database.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_arrow")
+        self._database.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {name}_arrow")
         self._loaded[self._key(source)] = name
 
 
