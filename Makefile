@@ -14,7 +14,7 @@ demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS
 	$(BIN)/midstream demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (about 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2
 
 check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/ruff check .

@@ -109,14 +109,7 @@ def needs_spark(page: str) -> bool:
     return any("midstream.spark" in block.text for block, _ in examples(page))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=name_of(path), marks=[pytest.mark.xdist_group("spark")] * needs_spark(path.read_text()))
-        for path in RUN
-        if examples(path.read_text())
-    ],
-)
+@pytest.mark.parametrize("path", [path for path in RUN if examples(path.read_text())], ids=name_of)
 def test_code_prints_what_stands_below_it(path, tmp_path, monkeypatch, request):
     page = path.read_text()
     monkeypatch.chdir(tmp_path)

@@ -46,9 +46,7 @@ def test_every_example_is_here():
     assert {path.stem for path in FOLDER.glob("*.py")} == set(PROMISES)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.xdist_group("spark")] * (name in ON_SPARK)) for name in PROMISES]
-)
+@pytest.mark.parametrize("name", PROMISES)
 def test_an_example_shows_what_it_promises(name, capsys, request):
     if name in ON_SPARK:
         request.getfixturevalue("spark")

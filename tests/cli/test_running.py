@@ -27,8 +27,6 @@ from tests.cli.commanding import call
 
 TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
 PATIENCE_SECONDS = 120
-# One after the other, in one process.
-pytestmark = pytest.mark.xdist_group("command line")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
