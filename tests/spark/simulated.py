@@ -86,6 +86,9 @@ class Fault:
     after: int = 0
 
 
+QUERY_ID = "as Spark calls it"
+
+
 class SimulatedCluster:
     """A query on a cluster with two workers. All that Spark decides is decided by ``seed``."""
 
@@ -105,8 +108,8 @@ class SimulatedCluster:
         self.random = random.Random(seed)
         self.workers = [LivingCells(), LivingCells()]
         self.last_command = 0
-        self.told_batches = 0
-        """How many batches the status in the control directory tells of."""
+        self.claims: list[tuple[str, int]] = []
+        """Whose commands are in the control directory."""
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
@@ -128,8 +131,7 @@ class SimulatedCluster:
         ordered = {name: streams[name] for name in sorted(streams)}
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
-        known = self.last_command if self.told_batches >= 2 else 0
-        made = CellOperator(self.setup, run, self.keys, known, _Told(), self._hosts is not None)  # type: ignore[arg-type]
+        made = CellOperator(self.setup, run, self.keys, self.claims, _Told(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
@@ -237,8 +239,6 @@ class SimulatedCluster:
             task.close()
         if after is not None:
             return None
-        # The driver is told as a task ends, and the batch may fail after that.
-        self.told_batches = task._told.figures["batches"]
         return _Attempt(results, task._told.figures, state.content)
 
     # Rows on their way
@@ -316,7 +316,8 @@ class _State:
 
 @contextmanager
 def _in_process(worker: LivingCells, hosts: _Hosts | None) -> Iterator[None]:
-    with mock.patch.object(operator, "_LIVING", worker), mock.patch.object(operator, "HostedCell", hosts):
+    named = mock.patch.object(operator, "_query_id", lambda: QUERY_ID)
+    with named, mock.patch.object(operator, "_LIVING", worker), mock.patch.object(operator, "HostedCell", hosts):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from midstream.errors import CheckpointMismatch
+from midstream.errors import CheckpointMismatch, PathProblem
 from midstream.spark import control
-from midstream.spark.control import ControlDirectory
+from midstream.spark.control import ControlDirectory, is_for
 
 QUERY = {"text": "SELECT k FROM a [NOW]", "identity": "x", "streams": [{"name": "a"}], "cells": 2, "partitioning": []}
 
@@ -44,7 +45,7 @@ def test_a_file_is_one_line_with_the_number_and_the_command_as_text(directory):
     """As Spark reads it: ``id long, command string``."""
     directory.write({"kind": "finish", "text": "one\ntwo é \u2028"})
     (path,) = directory.commands_path.iterdir()
-    assert path.name == "00000001.json"
+    assert path.name == f"00000001-{directory.mark[:12]}.json"
     content = path.read_bytes()
     assert content.count(b"\n") == 1
     assert content.isascii()
@@ -78,13 +79,15 @@ def test_a_number_that_another_writer_took_is_passed_over(directory):
     def late_link(source, target):
         # Just before: two others were faster.
         for number in others:
-            (directory.commands_path / f"{number:08d}.json").write_text(json.dumps({"id": number, "command": "{}"}))
+            name = f"{number:08d}-{directory.mark[:12]}.json"
+            (directory.commands_path / name).write_text(json.dumps({"id": number, "command": "{}"}))
         link(source, target)
 
     with mock.patch.object(control.os, "link", late_link):
         assert directory.write({"kind": "finish"}) == 3
     assert directory.last_number == 3
-    assert json.loads((directory.commands_path / "00000003.json").read_text())["id"] == 3
+    (third,) = directory.commands_path.glob("00000003*")
+    assert json.loads(third.read_text())["id"] == 3
     assert len(list(directory.commands_path.iterdir())) == 3
 
 
@@ -176,22 +179,56 @@ def test_another_query_is_refused_and_the_difference_named(directory, name, chan
 def test_a_status_is_replaced_as_a_whole(directory):
     assert directory.status() is None
     for number in (1, 2):
-        directory.write_status({"told": number, "text": "x" * 10_000})
-        assert directory.status() == {"told": number, "text": "x" * 10_000}
+        directory.write_status({"told": number, "metrics": {}, "text": "x" * 10_000})
+        assert directory.status() == {"told": number, "metrics": {}, "text": "x" * 10_000}
     with mock.patch.object(Path, "replace", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         directory.write_status({"told": 3})
     assert directory.status()["told"] == 2
 
 
-def test_commands_are_those_of_an_earlier_run_only_if_one_came_to_a_second_micro_batch(directory):
-    """Tasks of the first one tell before it is committed, and it may be the one to replay."""
+def test_a_command_is_for_the_query_that_it_names_or_that_claims_it_first(directory):
     directory.write({"kind": "finish"})
-    assert ControlDirectory(directory.path).last_obeyed == 0
-    directory.write_status({"metrics": {"batches": 1}})
-    assert ControlDirectory(directory.path).last_obeyed == 0
-    directory.write_status({"metrics": {"batches": 2}})
+    assert [is_for(command, "q1", directory.claims()) for command in directory.commands()] == [True]
+    directory.claim("q1")
+    directory.write({"kind": "finish"}, "q1")
+    # The checkpoint was removed, and the query begins anew.
     directory.write({"kind": "finish"})
-    assert ControlDirectory(directory.path).last_obeyed == 2
+    directory.claim("q2")
+    directory.claim("q1")
+    directory.write({"kind": "finish"}, "q2")
+    assert directory.claims() == ControlDirectory(directory.path).claims() == [("q1", 1), ("q2", 3)]
+    meant = {
+        query: [c["id"] for c in directory.commands() if is_for(c, query, directory.claims())]
+        for query in ("q1", "q2", "q3")
+    }
+    assert meant == {"q1": [1, 2], "q2": [3, 4], "q3": []}
+
+
+def test_a_directory_made_anew_gives_its_commands_other_names(directory):
+    """Spark remembers which files it has read."""
+    directory.write({"kind": "finish"})
+    names = {path.name for path in directory.commands_path.iterdir()}
+    shutil.rmtree(directory.path)
+    again = ControlDirectory(directory.path)
+    again.create(QUERY)
+    again.write({"kind": "finish"})
+    assert not names & {path.name for path in again.commands_path.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["q[1]", "{q}", "a*", "what?"])
+def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
+    with pytest.raises(PathProblem, match="pattern"):
+        ControlDirectory(tmp_path / name).create(QUERY)
+    assert not (tmp_path / name).exists()
+
+
+def test_damaged_files_are_told_of(directory):
+    for content in ("", "{", "[]", "{}"):
+        (directory.path / "status.json").write_text(content)
+        assert directory.status() is None
+        (directory.path / "query.json").write_text(content)
+        with pytest.raises(CheckpointMismatch, match=r"query\.json is damaged"):
+            directory.query()
 
 
 def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):

@@ -38,7 +38,7 @@ from midstream.testing import (
     assert_snapshot_equivalent,
     scenarios,
 )
-from tests.spark.simulated import FAULTS, Fault, LoneCell, SimulatedCluster, packs_of
+from tests.spark.simulated import FAULTS, QUERY_ID, Fault, LoneCell, SimulatedCluster, packs_of
 
 EXAMPLES = int(os.environ.get("MIDSTREAM_EXAMPLES", "150"))
 MOST_PLANS = 8
@@ -541,13 +541,32 @@ def test_what_became_of_a_command_is_remembered(is_broken):
     assert cell.durable.cell.plan == other
 
 
+def test_what_became_of_all_commands_of_one_batch_is_told_however_many_there_are():
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    plans = [cell.query.plan("a (b c)"), cell.query.plan("(a b) c")]
+    cell.run({}, [migrate(number, plans[number % 2], "jisc", {}) for number in range(50)])
+    assert outcomes(cell) == [(number, "begun") for number in range(50)]
+    cell.run({}, [])
+    assert outcomes(cell) == [(number, "begun") for number in range(18, 50)]
+
+
+def test_a_plan_of_another_query_is_refused():
+    """Its text was changed, and commands to what it was before are still there."""
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    other = LoneCell(TRIPLE.replace("a.k = b.k", "a.k < b.k"), STREAMS)
+    command = {**migrate(1, other.query.plan("a (b c)"), "jisc", {}), "identity": other.query.plan().derived_from}
+    cell.run({}, [command])
+    assert outcomes(cell) == [(1, "refused")]
+    assert "another query" in cell.durable.metrics()["commands"][0]["why"]
+
+
 def test_the_latest_commands_are_remembered():
     cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
     plans = [cell.query.plan("a (b c)"), cell.query.plan("(a b) c")]
     for number in range(40):
         cell.run({}, [migrate(number, plans[number % 2], "jisc", {})])
     cell.rebuild()
-    assert outcomes(cell) == [(number, "begun") for number in range(8, 40)]
+    assert outcomes(cell) == [(number, "begun") for number in range(7, 40)]
     assert cell.durable.metrics()["migrating"] is False
 
 
@@ -562,11 +581,13 @@ def test_commands_of_one_batch_are_carried_out_in_their_order():
 
 def test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run():
     earlier = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
-    old = [earlier.migrate(earlier.query.plan("a (b c)")), earlier.finish()]
+    # One was given before the earlier run told of itself, and one after.
+    old = [earlier.migrate(earlier.query.plan("a (b c)")), {**earlier.finish(), "for": "the earlier one"}]
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
-    cluster.last_command, cluster.told_batches = earlier.last_command, 2
+    cluster.last_command, cluster.claims = earlier.last_command, [("the earlier one", 1)]
     cluster._start_driver("(a b) c")
-    cluster.run({name: rows((1, 1, "x")) for name in "abc"}, [*old, cluster.migrate(cluster.query.plan("(a c) b"))])
+    new = {**cluster.migrate(cluster.query.plan("(a c) b")), "for": None}
+    cluster.run({name: rows((1, 1, "x")) for name in "abc"}, [*old, new])
     assert cluster.figures[0]["plan"] == cluster.query.plan("(a c) b").explain()
     assert cluster.run({name: rows((2, 2, "x")) for name in "abc"}).num_rows == 1
 
@@ -575,6 +596,7 @@ def test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run():
 def test_a_command_of_the_first_micro_batch_survives_a_restart(fault):
     """The new driver took all commands that it found for those of an earlier run, because the state was empty."""
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
+    cluster.claims = [(QUERY_ID, 1)]
     command = cluster.migrate(cluster.query.plan("(a c) b"))
     tables = {name: rows((1, 1, "x")) for name in "abc"}
     cluster.run(tables, [command], [Fault(fault)])

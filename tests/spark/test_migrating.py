@@ -1,6 +1,7 @@
 """Migrations of a query on Spark, by every strategy, overlapped, each with a restart in its middle."""
 
 import os
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -141,6 +142,41 @@ def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
     with pytest.raises(FinishedRun):
         live.migrate("a (b c)")
     _check(spark.read.parquet(str(tmp_path / "out")).toArrow(), feed)
+
+
+def test_commands_are_obeyed_by_the_query_they_were_given_to(spark, tmp_path):
+    """By its checkpoint: a new one begins anew, whatever an old control directory holds; and the other way round."""
+    spark.conf.set("spark.sql.shuffle.partitions", 1)
+    feed = Feed(tmp_path / "in")
+    feed.drop(2)
+
+    def started(checkpoint):
+        live = ContinuousQuery(TEXT, STREAMS).run_on_spark(feed.frames(spark), control_dir=tmp_path / "control")
+        writer = live.results.writeStream.format("parquet").option("path", str(tmp_path / f"{checkpoint} out"))
+        return live, writer.option("checkpointLocation", str(tmp_path / checkpoint))
+
+    def check(checkpoint):
+        _check(spark.read.parquet(str(tmp_path / f"{checkpoint} out")).toArrow(), feed)
+
+    live, writer = started("first")
+    live.migrate("a (b c)")
+    live.run_to_end(writer)
+    check("first")
+    # The end of the first is not the end of the second, which is stopped before its own.
+    live, writer = started("second")
+    running = writer.start()
+    running.processAllAvailable()
+    running.stop()
+    assert not live.metrics()["finished"]
+    assert live.plan == live.query.plan()
+    # Its directory is lost. The new one numbers its commands from one again.
+    shutil.rmtree(tmp_path / "control")
+    feed.drop()
+    live, writer = started("second")
+    live.run_to_end(writer)
+    assert live.metrics()["finished"]
+    assert live.metrics()["streams"]["a"]["late"] == 0
+    check("second")
 
 
 def test_another_query_cannot_go_on_from_a_checkpoint(spark, tmp_path):

@@ -28,6 +28,7 @@ def told(cell, plan="(o p) s", commands=(), **figures):
         "plan_json": plan_to_json(QUERY.plan(plan)),
         "commands": list(commands),
         "rebuild_seconds": None,
+        "query": "q1",
         "idle": [],
         "watermark": 7,
         "migrating": False,
@@ -55,7 +56,7 @@ class Reported:
 
 def test_a_migration_has_ended_only_when_every_cell_says_so(tmp_path):
     query = Reported(tmp_path)
-    number = query.changes.ask(QUERY.plan("(o p) s"), "o (p s)", "jisc", {}, is_finished=False)
+    number = query.changes.ask(QUERY.plan("(o p) s"), "o (p s)", "jisc", {}, query.report.metrics())
     states = []
     for cell in (None, 0, 1):
         if cell is not None:

@@ -47,6 +47,9 @@ def as_spark_column(condition: Expression) -> SparkColumn:
     if isinstance(condition, Column):
         return F.col(f"`{condition.name.replace('`', '``')}`")
     if isinstance(condition, Literal):
+        if type(condition.value) is datetime.date:
+            # As a date itself it would lose the zeros of its year on the way.
+            return F.lit(condition.value.isoformat()).cast("date")
         return F.lit(condition.value)
     assert isinstance(condition, Call)
     operands = [as_spark_column(operand) for operand in condition.operands]

@@ -4,11 +4,13 @@
       query.json            the query, its streams, its first plan: enough to check a command in any process; and a
                             mark, which every command carries: numbers alone could be those of another directory
       status.json           what the query last told of itself
-      commands/00000001.json, ...
+      claims.json           which commands are whose, see :func:`is_for`
+      commands/00000001-mark.json, ...
 
 A command is one file with one line of JSON. The query reads the folder as one more stream, so that a command is part of
 a micro-batch like any row: it reaches every cell in the same batch, and a restart replays it exactly where it was. A
 file is written aside and then given its final name, which must not exist yet: two writers cannot take the same number.
+The name has the mark too: to Spark a file that it has read once stays read, also if the directory was made anew.
 """
 
 from __future__ import annotations
@@ -19,21 +21,24 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstream.errors import CheckpointMismatch
+from midstream.errors import CheckpointMismatch, PathProblem
 
-__all__ = ["ControlDirectory", "read_command"]
+__all__ = ["ControlDirectory", "is_for", "read_command"]
 
-_FILES = "[0-9]" * 8 + ".json"
+_FILES = "[0-9]" * 8 + "*.json"
+_PATTERN_LETTERS = "[]{}*?\\"
+"""What Spark takes for part of a pattern in the path of a source."""
 _ENTRIES: Mapping[str, Mapping[str, type]] = {
     "migrate": {"plan": dict, "strategy": str, "options": dict},
     "idle": {"stream": str},
     "finish": {},
 }
 """By the kind of a command, what it must say beside its number and its directory."""
+_QUERY_ENTRIES = {"text", "identity", "streams", "cells", "mark"}
 
 
 def read_command(text: str) -> dict[str, Any] | None:
@@ -47,6 +52,17 @@ def read_command(text: str) -> dict[str, Any] | None:
     return None
 
 
+def is_for(command: Mapping[str, Any], query: str | None, claims: Sequence[tuple[str, int]]) -> bool:
+    """Whether a command is for a query, by the id that Spark gives it, which stays with its checkpoint.
+
+    A control directory may see several: the checkpoint was removed and the query began anew, or two use it at once. A
+    command says which one it is for, if any has told of itself before; the earlier ones are claimed by the first that
+    does.
+    """
+    meant = command.get("for") or next((other for other, last in claims if command["id"] <= last), None)
+    return meant in (None, query)
+
+
 class ControlDirectory:
     """The commands to a running query, and what it tells."""
 
@@ -58,9 +74,16 @@ class ControlDirectory:
 
     def create(self, query: Mapping[str, Any]) -> None:
         """Make the directory for a query, or check that it is this query's."""
+        if any(letter in str(self.path) for letter in _PATTERN_LETTERS):
+            raise PathProblem(
+                f"the control directory {self.path} has one of {_PATTERN_LETTERS} in its path",
+                detail="Spark takes these for a pattern, and would find no command there.",
+                hint="Give another directory.",
+            )
         self.commands_path.mkdir(parents=True, exist_ok=True)
         known = self.query()
         if known is None:
+            (self.path / "claims.json").unlink(missing_ok=True)
             _write(self.path / "query.json", {**query, "mark": uuid.uuid4().hex})
             return
         different = [name for name in ("identity", "streams", "cells") if known.get(name) != query[name]]
@@ -74,7 +97,12 @@ class ControlDirectory:
 
     def query(self) -> dict[str, Any] | None:
         """What ``create`` stored."""
-        return _read(self.path / "query.json")
+        query = _read(self.path / "query.json")
+        if query is not None and not query.keys() >= _QUERY_ENTRIES:
+            raise CheckpointMismatch(
+                f"{self.path / 'query.json'} is damaged", hint="Begin anew, with another control directory."
+            )
+        return query
 
     @property
     def mark(self) -> str:
@@ -84,11 +112,22 @@ class ControlDirectory:
         return self._mark
 
     def status(self) -> dict[str, Any] | None:
-        """What the query last told of itself."""
-        return _read(self.path / "status.json")
+        """What the query last told of itself; it tells again with its next micro-batch, if the file is damaged."""
+        status = _read(self.path / "status.json")
+        return status if status is not None and "metrics" in status else None
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         _write(self.path / "status.json", status)
+
+    def claims(self) -> list[tuple[str, int]]:
+        """The queries that have told of themselves, in that order, with the last command before that."""
+        return [(str(query), int(last)) for query, last in (_read(self.path / "claims.json") or {}).items()]
+
+    def claim(self, query: str) -> None:
+        """The query has told of itself: commands that nobody has claimed are its own."""
+        claims = dict(self.claims())
+        if query not in claims:
+            _write(self.path / "claims.json", {**claims, query: self.last_number})
 
     def commands(self) -> list[dict[str, Any]]:
         """All commands so far, in order."""
@@ -103,27 +142,19 @@ class ControlDirectory:
     @property
     def last_number(self) -> int:
         """The number of the latest command; 0 if there is none."""
-        return max((int(path.stem) for path in self.commands_path.glob(_FILES)), default=0)
+        return max((int(path.name[:8]) for path in self.commands_path.glob(_FILES)), default=0)
 
-    @property
-    def last_obeyed(self) -> int:
-        """Commands up to this one may have been for an earlier run; none, if no run has come to a second micro-batch.
-
-        A run may die in its first one, after some of its tasks have told: the next must carry out the same commands.
-        """
-        status = self.status()
-        return 0 if status is None or status["metrics"]["batches"] < 2 else self.last_number
-
-    def write(self, command: Mapping[str, Any]) -> int:
-        """Give a command to the query; the command's number."""
+    def write(self, command: Mapping[str, Any], query: str | None = None) -> int:
+        """Give a command to the query, which Spark may call so by now (see :func:`is_for`); the command's number."""
         number = self.last_number
+        named = {"directory": self.mark, "for": query, "written": time.time()}
         while True:
             number += 1
-            line = json.dumps({**command, "id": number, "directory": self.mark, "written": time.time()})
+            line = json.dumps({**command, **named, "id": number})
             temporary = self.commands_path / f"_{os.getpid()}_{time.monotonic_ns()}"
             temporary.write_text(json.dumps({"id": number, "command": line}) + "\n")
             try:
-                os.link(temporary, self.commands_path / f"{number:08d}.json")
+                os.link(temporary, self.commands_path / f"{number:08d}-{self.mark[:12]}.json")
             except FileExistsError:
                 continue
             finally:
@@ -141,6 +172,11 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(FileNotFoundError):
-        return dict(json.loads(path.read_text()))
-    return None
+    """What a file holds; nothing, if it is not there, and an empty mapping if it is damaged."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

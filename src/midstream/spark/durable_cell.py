@@ -206,6 +206,8 @@ class DurableCell:
     def work(self, commands: Iterable[Mapping[str, Any]], packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
         """One micro-batch: plans are changed, then rows are taken; the results."""
         at_least = BEGINNING
+        # What became of all commands of one batch is told, however many there are.
+        self._commands = self._commands[-REMEMBERED_COMMANDS:]
         for command in commands:
             at_least = max(at_least, self._obey(command))
         rows = self._in_time(self.rows_of(packs))
@@ -234,6 +236,8 @@ class DurableCell:
             return
         outcome: dict[str, Any] = {**name, "outcome": "begun", "why": None, "migration": None}
         try:
+            if command.get("identity", self.setup.derived_from) != self.setup.derived_from:
+                raise BadPlan("the plan is one of another query")
             plan = plan_from_json(command["plan"], self.setup.derived_from)
             if plan == self.cell.plan:
                 outcome["outcome"] = "unchanged"
@@ -242,7 +246,7 @@ class DurableCell:
                 outcome["migration"] = self.cell.migrations
         except (BadMigration, BadPlan) as refusal:
             outcome |= {"outcome": "refused", "why": str(refusal)}
-        self._commands = [*self._commands, outcome][-REMEMBERED_COMMANDS:]
+        self._commands = [*self._commands, outcome]
         self._is_described_otherwise = True
 
     def rows_of(self, packs: Iterable[Pack]) -> dict[str, Rows]:

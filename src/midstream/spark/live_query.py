@@ -36,6 +36,7 @@ from midstream.engine.output import output_schema
 from midstream.engine.windows import Windows, fields_read
 from midstream.errors import (
     BadPlan,
+    BrokenRun,
     NoControlDirectory,
     NotStreaming,
     PushedTypeMismatch,
@@ -145,7 +146,7 @@ class LiveQuery:
         """
         self._controlled("migrate()")
         assert self._changes is not None
-        return self._changes.ask(self.plan, plan, strategy, options, self.metrics()["finished"])
+        return self._changes.ask(self.plan, plan, strategy, options, self.metrics())
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
@@ -156,12 +157,12 @@ class LiveQuery:
                 detail=f"The query reads {quoted(self._streams)}.",
                 hint=did_you_mean(str(stream), self._streams),
             )
-        return control.write({"kind": "idle", "stream": stream})
+        return control.write({"kind": "idle", "stream": stream}, self.metrics()["query"])
 
     def finish(self) -> int:
         """The end of all streams: the next micro-batch gives everything still held; later rows are late."""
         control = self._controlled("finish()")
-        return control.write({"kind": "finish"})
+        return control.write({"kind": "finish"}, self.metrics()["query"])
 
     def run_to_end(
         self, writer: DataStreamWriter, wait: Callable[[StreamingQuery], None] | None = None
@@ -183,7 +184,13 @@ class LiveQuery:
             if query.isActive:
                 self.finish()
                 wait(query)
-                is_complete = query.isActive
+                is_complete = query.isActive and self.metrics()["finished"]
+                if query.isActive and not is_complete:
+                    raise BrokenRun(
+                        "the end of the streams did not reach the query",
+                        detail=f"It was written to {self.control_dir}.",
+                        hint="Start it again with the same checkpoint and control directory.",
+                    )
         finally:
             query.stop()
             if is_complete:
@@ -295,9 +302,9 @@ class LiveQuery:
         )
 
     def _operated(self, packed: DataFrame) -> DataFrame:
-        known = self._controlled("results").last_obeyed
+        claims = self._controlled("results").claims()
         told = self._spark.sparkContext.accumulator([], Figures(self._report.take))
-        operator = CellOperator(self._setup, self._name, self._keys, known, told, self._is_hosted)
+        operator = CellOperator(self._setup, self._name, self._keys, claims, told, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )
@@ -346,7 +353,7 @@ def _named(name: str) -> SparkColumn:
 
 def _seconds(duration: datetime.timedelta | float | None) -> float | None:
     seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else duration
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
         raise BadPlan(f"idle_after is {duration!r}", hint="Give a timedelta or seconds, more than 0.")
     return seconds
 

@@ -14,11 +14,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
+from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from midstream.spark.cell_host import HostedCell
-from midstream.spark.control import read_command
+from midstream.spark.control import is_for, read_command
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.living_cells import LivingCells
 from midstream.spark.types import as_type, type_for_spark
@@ -61,7 +62,7 @@ class CellOperator(StatefulProcessor):
         setup: CellSetup,
         run: str,
         cell_keys: list[int],
-        known_commands: int,
+        claims: list[tuple[str, int]],
         told: Accumulator[list[str]],
         is_hosted: bool,
     ) -> None:
@@ -69,7 +70,7 @@ class CellOperator(StatefulProcessor):
         self._told = told
         self._run = run
         self._cells = {key: cell for cell, key in enumerate(cell_keys)}
-        self._known_commands = known_commands
+        self._claims = claims
         self._is_hosted = is_hosted
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -79,13 +80,11 @@ class CellOperator(StatefulProcessor):
         cell = self._cells[int(key[0])]
         commands, packs = _received(rows)
         shelf = StateShelf(self._state)
-        token = DurableCell.token_on(shelf)
-        if not token:
-            # A new checkpoint: commands that were given to an earlier run of the query are not for this one.
-            commands = [command for command in commands if command["id"] > self._known_commands]
-        for result in self._work(cell, token, shelf, commands, packs):
+        query = _query_id()
+        commands = [command for command in commands if is_for(command, query, self._claims)]
+        for result in self._work(cell, DurableCell.token_on(shelf), shelf, commands, packs):
             if isinstance(result, dict):
-                self._told.add([json.dumps({"cell": cell, **result})])
+                self._told.add([json.dumps({"cell": cell, "query": query, **result})])
             else:
                 yield _frame(result)
 
@@ -102,6 +101,12 @@ class CellOperator(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+def _query_id() -> str | None:
+    """What Spark calls the streaming query that this task is of: a name that stays with its checkpoint."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Mapping[str, Any]], list[bytes]]:

@@ -54,17 +54,21 @@ class PlanChanges:
         return plan_from_json(described, self._first_plan.derived_from)
 
     def ask(
-        self, in_force: Plan, plan: str | Plan, strategy: str, options: Mapping[str, Any], is_finished: bool
+        self,
+        in_force: Plan,
+        plan: str | Plan,
+        strategy: str,
+        options: Mapping[str, Any],
+        told: Mapping[str, Any],
     ) -> int:
         """Check a change of the plan and write it as a command, whose number this gives.
 
         Raises, and writes nothing, if the plan is not one of this query's, the strategy cannot change to it, or the
-        streams have ended.
+        streams have ended, by what the query ``told`` last.
         """
-        if is_finished:
+        if told.get("finished"):
             raise FinishedRun("the streams of the query have ended: its plan does not matter any more")
         chosen = self._query.chosen(plan)
         Cell(in_force, self._query.plan()).migrate(chosen, strategy, **options)
-        return self._control.write(
-            {"kind": "migrate", "plan": plan_to_json(chosen), "strategy": strategy, "options": dict(options)}
-        )
+        asked = {"plan": plan_to_json(chosen), "identity": self._first_plan.derived_from, "strategy": strategy}
+        return self._control.write({"kind": "migrate", **asked, "options": dict(options)}, told.get("query"))

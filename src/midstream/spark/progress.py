@@ -99,6 +99,7 @@ class Progress:
             return {
                 "watermark": None if watermark in (BEGINNING, NEVER) else watermark,
                 "finished": watermark == NEVER and len(cells) == self.cells,
+                "query": cells[-1]["query"] if cells else None,
                 "streams": self._streams(),
                 **{name: sum(figures[name] for figures in cells) for name in _SUMS},
                 "migrating": any(figures["migrating"] for figures in cells),

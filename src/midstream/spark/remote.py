@@ -58,9 +58,7 @@ class RemoteQuery:
 
     def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
         """Ask for another plan, as ``LiveQuery.migrate`` does. Gives the number of the command, for :meth:`outcome`."""
-        status = self.status()
-        is_finished = status is not None and status["metrics"]["finished"]
-        return self._changes.ask(self.plan, plan, strategy, options, is_finished)
+        return self._changes.ask(self.plan, plan, strategy, options, (self.status() or {}).get("metrics", {}))
 
     def outcome(self, number: int) -> dict[str, Any]:
         """The entry of the query's history for a migration; its ``state`` is "written" until a cell has told of it."""

@@ -108,9 +108,11 @@ class Report:
                 return
             if self._idle_after is not None:
                 for stream, rows in self._progress.fallen_silent(self._idle_after).items():
-                    self._control.write({"kind": "idle", "stream": stream, "rows": rows})
+                    self._control.write({"kind": "idle", "stream": stream, "rows": rows}, self.metrics()["query"])
                     self._progress.asked(stream, rows)
             metrics = self.metrics()
+            if metrics["query"] is not None:
+                self._control.claim(metrics["query"])
             plan = self.plan
             self._control.write_status(
                 {
