@@ -200,6 +200,21 @@ def test_late_rows_are_told_of_and_results_may_lack(live, driver):
     assert "the comparison cannot be exact" in verified.out
 
 
+def test_files_are_read_wherever_they_are_and_text_comes_back_as_it_was(live, driver):
+    nested = live.folder / "nested"
+    (nested / "2024" / "01").mkdir(parents=True)
+    texts = ["  lead", "trail  ", "two\nlines", "a,b", '"said"', "", None, "ü"]
+    for number, path in enumerate([nested / "0.json", nested / "2024" / "01" / "1.json"]):
+        rows = [{"ts": place, "k": number, "v": text} for place, text in enumerate(texts)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for stream, rows in (("nested", 16), ("nested/0.json", 8)):
+        where = ["--control", f"{rows}.control", "--sink", f"csv:out of {rows}", "--until-end"]
+        ran = driver("run", "-q", "SELECT v, k FROM s [RANGE 9]", "-s", f"s={stream}", *where)
+        assert (ran.code, f"finished: {rows} rows in, {rows} results" in ran.out) == (0, True), ran.err
+        verified = driver("verify", f"{rows}.control")
+        assert verified.out.strip() == f"{rows} results, 0 missing, 0 repeated"
+
+
 def test_what_goes_wrong_is_one_message(live, driver):
     folder = live.folder
     for name in ("bad_csv", "bad_json", "corrupt"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
@@ -9,6 +10,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command that the arguments name, and end the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no letter for something gets another one instead of a failure.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         from midstream.cli.commands import app
     except ModuleNotFoundError as missing:

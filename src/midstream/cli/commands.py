@@ -184,7 +184,7 @@ def explain(
     plans: Annotated[
         bool, typer.Option("--plans", help="Show the equivalent plans, with the names --plan takes.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many plans to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many plans to show.")] = 20,
     cells: Cells = None,
     as_json: AsJson = False,
     debug: Debug = False,

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
 from collections.abc import Callable
@@ -57,7 +58,9 @@ def reports_failures(command: Callable[..., int]) -> Callable[..., None]:
             if output.debug:
                 traceback.print_exception(problem)
             failure = explained(problem)
-            output.failure(failure)
+            # What cannot be written to may be what failed.
+            with contextlib.suppress(OSError):
+                output.failure(failure)
             code = USAGE if isinstance(failure, BadArgument) else FAILED
         raise typer.Exit(code)
 

@@ -19,7 +19,7 @@ __all__ = ["name_of", "order_of", "plan_named"]
 
 def plan_named(query: ContinuousQuery, name: str | None) -> Plan:
     """The plan that a name means; the default plan without a name."""
-    matched = re.fullmatch(r"\s*#(\d+)\s*", name or "")
+    matched = re.fullmatch(r"\s*#(\d{1,9})\s*", name or "")
     if matched is None:
         return query.plan(name)
     number = int(matched[1])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from midstream.spark import LiveQuery
+    from midstream.spark.control import ControlDirectory
 
 __all__ = ["batch_frame", "run"]
 
@@ -84,13 +85,22 @@ def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
         )
-    if not until_end and any(command["kind"] == "finish" for command in control.commands()):
+    if not until_end and _was_told_of_the_end(control, {} if status is None else status["metrics"]):
         raise FinishedRun(
             "this run was on its way to the end of its streams when it was ended",
             detail="It would take rows that come now for late ones, and drop them.",
             hint="Let it come to its end: add --until-end.",
         )
     return status
+
+
+def _was_told_of_the_end(control: ControlDirectory, metrics: dict[str, Any]) -> bool:
+    """Whether the query of these metrics was told that its streams end."""
+    from midstream.spark.control import is_for
+
+    claims = control.claims()
+    ends = [command for command in control.commands() if command["kind"] == "finish"]
+    return any(is_for(command, metrics.get("query"), claims) for command in ends)
 
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
@@ -178,7 +188,9 @@ class _Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():
-            raise KeyboardInterrupt
+            # Whatever is being waited for must not be waited for any longer.
+            os.write(2, b"interrupted again: ended at once\n")
+            os._exit(INTERRUPTED)
         self.asked.set()
 
     def _at_once(self, number: int, frame: FrameType | None) -> None:
@@ -267,10 +279,11 @@ def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
 
 
 def _streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
-    reader = spark.readStream.format(source.format).options(**source.options)
+    path, options = source.place_of_stream()
+    reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    return reader.load(source.path)
+    return reader.load(path)
 
 
 def _total_rows(sources: list[StreamSource]) -> int | None:
@@ -293,6 +306,8 @@ def _told(
     before: dict[str, Any] | None,
 ) -> int:
     """Say what was done, and what can be done next. Counts are of the whole run, also of what went ``before``."""
+    from midstream.spark.control import ControlDirectory
+
     metrics = live.metrics()
     if before is not None and not metrics["batches"]:
         # Nothing has come since.
@@ -302,6 +317,8 @@ def _told(
     new_rows = rows - (0 if before is None else _rows_in(before["metrics"]))
     state = "interrupted" if is_interrupted else "finished"
     resume = f"midstream run --resume {shlex.quote(_shown(asked.control))}"
+    is_ending = is_interrupted and _was_told_of_the_end(ControlDirectory(asked.control), metrics)
+    resume += " --until-end" if is_ending else ""
     output.say(
         f"{state}: {rows:,} rows in, {metrics['results']:,} results, {metrics['batches']:,} batches in {seconds:,.1f} s"
         + (f" ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows == rows else "")
@@ -315,6 +332,8 @@ def _told(
         output.say(f"results: {escape(asked.sink.shown)}")
     if is_interrupted:
         output.say(f"to go on: {escape(resume)}")
+        if is_ending:
+            output.say("the end of the streams was told to the query: rows that come from now on are late")
     elif asked.sink.is_file:
         output.say(f"to compare with DuckDB: midstream verify {escape(shlex.quote(_shown(asked.control)))}")
     output.document(

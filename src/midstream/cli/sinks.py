@@ -27,8 +27,12 @@ _TEXT_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-_DEFAULTS = {"csv": {"header": "true", **_TEXT_TIMES}, "json": _TEXT_TIMES}
+_WITH_SPACES = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_DEFAULTS = {"csv": {"header": "true", **_TEXT_TIMES, **_WITH_SPACES}, "json": _TEXT_TIMES}
 """Options that a sink has unless they are given."""
+# Nothing between two commas is NULL and "" an empty text, if what NULL is called is no text that occurs.
+_READ_AGAIN = {"csv": {"multiLine": "true", "nullValue": "\0"}}
+"""Options that give back what was written."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class Sink:
     @property
     def shown(self) -> str:
         return self.format if self.path is None else f"{self.format}:{self.path}"
+
+    @property
+    def reading_options(self) -> dict[str, str]:
+        """The options by which Spark reads the results as they were."""
+        return {**_READ_AGAIN.get(self.format, {}), **self.options}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

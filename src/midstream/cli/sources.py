@@ -50,6 +50,7 @@ _UNITS = {
     "d": "days",
     "w": "weeks",
 }
+_MOST_DIGITS = 18
 _LOOKED_AT = 10_000
 """Files of a directory whose names are looked at for the format."""
 
@@ -94,8 +95,19 @@ class StreamSource:
                 has_header = chosen["header"] = "true" if self._has_header() else "false"
             if has_header.lower() == "true":
                 chosen["enforceSchema"] = "false"
+        if self.path is not None and not is_remote(self.path) and not _is_partitioned(self.path):
+            # Else Spark passes over folders inside folders, without a word.
+            chosen["recursiveFileLookup"] = "true"
         missing = {name: value for name, value in chosen.items() if self.option(name) is None}
         return replace(self, options={**self.options, **missing})
+
+    def place_of_stream(self) -> tuple[str | None, dict[str, str]]:
+        """The path and options by which Spark reads the files as a stream: a single file by its folder and its name."""
+        if self.path is None or is_remote(self.path) or not os.path.isfile(self.path):
+            return self.path, dict(self.options)
+        folder, name = os.path.split(self.path)
+        escaped = re.sub(r"([][{}*?\\])", r"\\\1", name)
+        return folder, {**self.options, "pathGlobFilter": escaped, "recursiveFileLookup": "false"}
 
     def _has_header(self) -> bool:
         """Whether the first line of the first file has the names of the schema; without a schema it must have names."""
@@ -185,6 +197,8 @@ def read_lateness(text: str, stream: str) -> int | str:
             hint="Write 30s or 5 minutes; a plain number where event times are numbers.",
         )
     number, unit = matched[1], matched[2].lower()
+    if len(number) > _MOST_DIGITS:
+        raise BadArgument(f'the lateness of stream "{stream}" has {len(number):,} digits', hint="Write 30s, or 1h.")
     if not unit:
         return int(number)
     return f"{number} {_UNITS.get(unit, _UNITS.get(unit.removesuffix('s'), unit))}"
@@ -201,6 +215,11 @@ def local_files(path: str) -> Iterator[Path]:
             # As Spark sees it: these names are not data.
             inside[:] = sorted(name for name in inside if not name.startswith(("_", ".")))
             yield from (Path(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
+
+
+def _is_partitioned(path: str) -> bool:
+    """Whether folders are called as Spark calls those of a partitioned table, ``day=2024-01-31``."""
+    return any("=" in name for found in glob.glob(path) or [path] for _, inside, _ in os.walk(found) for name in inside)
 
 
 def _place(name: str, place: str) -> tuple[str, str | None]:

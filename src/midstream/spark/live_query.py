@@ -359,6 +359,10 @@ def _seconds(duration: datetime.timedelta | float | None) -> float | None:
 
 
 def _control_path(path: str | os.PathLike[str] | None, spark: SparkSession) -> str | os.PathLike[str] | None:
+    if path is not None and (not isinstance(path, str | os.PathLike) or not str(path) or "://" in str(path)):
+        raise NoControlDirectory(
+            f"control_dir is {path!r}", hint="Give a directory that this process can write to, as a path or a string."
+        )
     if path is None and not _is_local(spark):
         raise NoControlDirectory(
             "a query on a cluster needs a control directory",
