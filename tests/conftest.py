@@ -18,29 +18,53 @@ if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
 
 
+SLOW = (
+    "tests/cli/test_running.py",
+    "tests/demo/test_demo_on_spark.py",
+    "tests/planning/test_partitioning.py",
+    "tests/property/",
+    "tests/spark/test_chaos.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_durable_cell.py",
+    "tests/testing/",
+)
+"""Files whose tests take seconds each."""
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long begins first: tests on the shared Spark, which run one after the other, then other slow ones."""
+    items.sort(key=lambda item: (_company(item.nodeid) != "spark", not item.nodeid.startswith(SLOW)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False
     return TogetherScheduling(config, log)
 
 
 class TogetherScheduling(LoadScopeScheduling):
-    """Spreads tests one by one, except those that share something that is slow to start: they stay in one process.
-
-    These are the tests on the shared Spark, whose Java is warm after the first, and those of the running command line.
-    """
+    """Tests of a file stay together, as do all on the shared Spark, whose Java is warm after the first; slow ones that
+    share nothing are spread one by one."""
 
     def _split_scope(self, nodeid):
-        file = Path(nodeid.partition("::")[0])
-        return _company(ROOT / file) or nodeid
+        return _company(nodeid)
+
+
+def _company(nodeid):
+    """What tests that run in one process have in common."""
+    file = nodeid.partition("::")[0]
+    if not Path(file).name.startswith("test_"):
+        return file
+    shares_spark, shares_more = _shared(file)
+    return "spark" if shares_spark else nodeid if file.startswith(SLOW) and not shares_more else file
 
 
 @cache
-def _company(file):
-    if file.suffix != ".py" or not file.name.startswith("test_"):
-        return None
-    text = file.read_text()
-    shares_spark = re.search(r"^def test_\w+\(.*\bspark\b|getfixturevalue\(\"spark", text, re.M)
-    return "spark" if shares_spark else str(file) if 'fixture(scope="module")' in text else None
+def _shared(file):
+    """Whether tests of a file use the shared Spark, and whether they share something of their own."""
+    text = (ROOT / file).read_text()
+    uses_spark = re.search(r"^def test_\w+\(.*\bspark\b|getfixturevalue\(\"spark", text, re.M)
+    return bool(uses_spark), 'fixture(scope="module")' in text
 
 
 @pytest.fixture(scope="session")
