@@ -11,6 +11,7 @@ workers, hosts of cells, executors, the driver with its JVM. At the end no row m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -290,7 +291,9 @@ class Conductor:
                 self.servers.append(
                     subprocess.Popen([*launch, kind[0], *options, *kind[1:]], stdout=log, stderr=log, env=environment)
                 )
-            time.sleep(3)
+            # Workers look for the master; the driver waits for workers by itself.
+            if len(self.servers) == 1:
+                _wait_for_port(port)
 
     def _end(self) -> None:
         for process in [self.driver, *self.servers]:
@@ -335,6 +338,17 @@ def _is_host(process: psutil.Process) -> bool:
         return any("midstream.spark.cell_host" in part for part in process.cmdline())
     except psutil.Error:
         return False
+
+
+def _wait_for_port(port: int) -> None:
+    import socket
+
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.2)
+    raise TimeoutError("the master of the cluster does not answer")
 
 
 def _free_port() -> int:
