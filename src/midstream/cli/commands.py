@@ -201,7 +201,9 @@ def explain(
     epilog="Examples:\n\n"
     '  midstream migrate orders.control "o (p s)"\n\n'
     '  midstream migrate orders.control "#2" --strategy gen-mig --variant reference-point\n\n'
-    "Answers: accepted, then begun, then ended; or refused with the reason, and the query goes on untouched."
+    "Answers: accepted, then begun, then ended; or refused with the reason, and the query goes on untouched.\n\n"
+    "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 accepted, but not ended (or begun) yet: the query does not run "
+    "now, or needs more rows or more time."
 )
 @reports_failures
 def migrate(

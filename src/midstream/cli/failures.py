@@ -5,6 +5,7 @@
 | 0 | done |
 | 1 | refused, failed, or (verify) the results differ |
 | 2 | the command line cannot be meant |
+| 3 | (migrate) accepted, but what was waited for has not happened yet |
 | 130 | interrupted (Ctrl-C, SIGTERM) |
 """
 
@@ -23,9 +24,9 @@ from midstream.cli.output import Output
 from midstream.cli.spark_failures import explain_spark_failure, is_of_spark
 from midstream.errors import BadArgument, MidstreamError, PackageMissing, PathProblem, SparkFailed
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "USAGE", "explained", "reports_failures"]
+__all__ = ["DONE", "FAILED", "INTERRUPTED", "PENDING", "USAGE", "explained", "reports_failures"]
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, USAGE, PENDING, INTERRUPTED = 0, 1, 2, 3, 130
 
 _EXTRAS = {
     "pyspark": "spark",

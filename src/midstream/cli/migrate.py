@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from midstream.cli.failures import DONE, FAILED
+from midstream.cli.failures import DONE, FAILED, PENDING
 from midstream.cli.output import Output, escape
 from midstream.cli.plan_names import order_of, plan_named
 from midstream.cli.run_file import is_running
-from midstream.errors import MidstreamError
+from midstream.errors import FinishedRun, MidstreamError
 from midstream.spark.remote import RemoteQuery
 
 __all__ = ["WaitFor", "migrate"]
@@ -46,6 +46,8 @@ def migrate(
     remote = RemoteQuery(control)
     try:
         number = remote.migrate(plan_named(remote.query, plan), strategy, **options)
+    except FinishedRun:
+        raise
     except MidstreamError:
         output.note("refused: the query goes on untouched")
         raise
@@ -71,7 +73,10 @@ def migrate(
             "seconds": time.monotonic() - began,
         }
     )
-    return DONE if state in ("ended", "begun", "unchanged") else FAILED
+    if state == "refused":
+        return FAILED
+    has_happened = state in ("ended", "unchanged") or (state == "begun" and wait_for is WaitFor.BEGUN)
+    return DONE if has_happened else PENDING
 
 
 def _watched(
@@ -105,7 +110,7 @@ def _sentences(
     if state == "begun" and runs is False:
         return ["begun; the query does not run now: the change goes on when it is resumed"]
     if state == "begun":
-        return [f"begun, and not ended within {timeout:g} s: it ends by itself, midstream status shows when"]
+        return [f"begun, and not ended within {timeout:g} s: it ends when enough newer rows have come"]
     if state == "refused":
         return ["refused: the query goes on with its plan", *reasons]
     if runs is False:

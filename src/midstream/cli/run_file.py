@@ -21,7 +21,7 @@ from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
 
-__all__ = ["MASTER", "RunFile", "is_running", "running"]
+__all__ = ["MASTER", "RunFile", "is_running", "running", "running_process"]
 
 VERSION = 1
 MASTER = "local[2,4]"
@@ -139,13 +139,21 @@ def running(control: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            with contextlib.suppress(NotRunning):
-                raise AlreadyRuns(
-                    f"the query in {control} runs already, as process {RunFile.read(control).pid}",
-                    hint="End it first, or give another --control and --checkpoint.",
-                ) from None
-            raise AlreadyRuns(f"the query in {control} runs already") from None
+            raise AlreadyRuns(
+                f"the query in {control} runs already, as process {running_process(control) or 'unknown'}",
+                hint="End it first, or give another --control and --checkpoint.",
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         yield
+
+
+def running_process(control: Path) -> int | None:
+    """The process that runs the query of a control directory, if one does."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((control / "run.lock").read_text())
+    return None
 
 
 def is_running(control: Path) -> bool | None:

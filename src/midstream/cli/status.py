@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import time
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from midstream.cli.failures import DONE
 from midstream.cli.live_view import instant
 from midstream.cli.output import Output
 from midstream.cli.plan_names import order_of
-from midstream.cli.run_file import RunFile, is_running
-from midstream.errors import BadArgument, NotRunning
+from midstream.cli.run_file import is_running, running_process
+from midstream.errors import BadArgument
 from midstream.spark.remote import RemoteQuery
 
 __all__ = ["status"]
@@ -54,14 +53,10 @@ def _told(remote: RemoteQuery) -> dict[str, Any]:
     """Everything that is known, as data."""
     told = remote.status() or {}
     runs = is_running(remote.control_dir)
-    pid = None
-    with contextlib.suppress(NotRunning):
-        # Else the query was started from a program, not by midstream run.
-        pid = RunFile.read(remote.control_dir).pid
     return {
         "control": str(remote.control_dir),
         "is_running": runs,
-        "pid": pid if runs else None,
+        "pid": running_process(remote.control_dir) if runs else None,
         "told": told.get("told"),
         "plan": told.get("plan") or remote.plan.explain(),
         "cells": remote.cells,
