@@ -111,7 +111,7 @@ def test_a_csv_file_has_a_header_unless_its_first_line_does_not_fit_the_schema(d
 
 def test_malformed_rows_may_be_null_if_the_user_says_so(data):
     (source,) = stream_sources(["s=one.jsonl"], options=["s.mode=PERMISSIVE"])
-    assert source.option("mode") == "PERMISSIVE"
+    assert dict(source.options) == {"mode": "PERMISSIVE", "recursiveFileLookup": "true"}
 
 
 def test_the_event_time_is_the_only_timestamp_or_a_column_with_a_usual_name():

@@ -255,6 +255,8 @@ NO_COMMANDS = [
             {"kind": "finish", "directory": "x"},
             {"kind": "finish", "directory": "x", "id": "5"},
             {"kind": "drop", "directory": "x", "id": 5},
+            {"kind": [], "directory": "x", "id": 5},
+            {"directory": "x", "id": 5},
             {"kind": "migrate", "directory": "x", "id": 5},
             {"kind": "idle", "directory": "x", "id": 5, "stream": None},
         ]

@@ -32,7 +32,6 @@ def run_demo(
 
     Raises an error of ``midstream.errors`` if the strategy cannot make the change, or something is not installed.
     """
-    folder_of_report = OUTPUT if output is None else output
     try:
         importlib.import_module("midstream.demo.report")
         show = importlib.import_module("midstream.demo.show")
@@ -44,4 +43,4 @@ def run_demo(
             hint='Install everything it needs with pip install "midstream[demo]".',
         ) from None
     with tempfile.TemporaryDirectory(prefix="midstream-demo-", ignore_cleanup_errors=True) as folder:
-        return int(show.show_demo(strategy, spark, folder_of_report, console, Path(folder)))
+        return int(show.show_demo(strategy, spark, OUTPUT if output is None else output, console, Path(folder)))

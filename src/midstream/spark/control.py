@@ -43,13 +43,14 @@ _QUERY_ENTRIES = {"text", "identity", "streams", "cells", "mark"}
 
 def read_command(text: str) -> dict[str, Any] | None:
     """The command in a line of a file; None if it is none: anybody may put something into the folder."""
-    with contextlib.suppress(ValueError):
+    try:
         command = json.loads(text)
-        if isinstance(command, dict):
-            entries = {"id": int, "directory": str, **_ENTRIES.get(str(command.get("kind")), {"kind": type(None)})}
-            if all(isinstance(command.get(name), its_type) for name, its_type in entries.items()):
-                return command
-    return None
+    except ValueError:
+        return None
+    if not isinstance(command, dict) or command.get("kind") not in list(_ENTRIES):
+        return None
+    entries = {"id": int, "directory": str, **_ENTRIES[command["kind"]]}
+    return command if all(isinstance(command.get(name), its_type) for name, its_type in entries.items()) else None
 
 
 def is_for(command: Mapping[str, Any], query: str | None, claims: Sequence[tuple[str, int]]) -> bool:
