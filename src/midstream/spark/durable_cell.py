@@ -136,6 +136,8 @@ class DurableCell:
         self._next_segment = 0
         self._looked_at = 0
         self._commands: list[dict[str, Any]] = []
+        self._told_of: Plan | None = None
+        self._told_plan: dict[str, Any] = {}
         self._is_described_otherwise = True
         self._written_ends = self.cell.windows.ends()
 
@@ -395,13 +397,19 @@ class DurableCell:
 
     # Telling
 
+    def _plan_told(self) -> dict[str, Any]:
+        """The plan in force as text and as data; made only when it has changed."""
+        plan = self.cell.plan
+        if self._told_of is not plan:
+            self._told_of, self._told_plan = plan, {"plan": plan.explain(), "plan_json": plan_to_json(plan)}
+        return self._told_plan
+
     def metrics(self) -> dict[str, Any]:
         """For the driver: what this cell did and holds."""
         commands = [{**known, "record": self.cell.record(known["migration"])} for known in self._commands]
         return {
             **self.cell.counts(),
-            "plan": self.cell.plan.explain(),
-            "plan_json": plan_to_json(self.cell.plan),
+            **self._plan_told(),
             "migrating": self.cell.has_running_migrations,
             "commands": commands,
             "batches": self.batches,

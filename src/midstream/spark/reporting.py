@@ -52,6 +52,7 @@ class Report:
         self._writes = _Later()
         self._writing = threading.Lock()
         self._has_ended = False
+        self._claimed_for: str | None = None
 
     @property
     def plan(self) -> Plan:
@@ -111,8 +112,9 @@ class Report:
                     self._control.write({"kind": "idle", "stream": stream, "rows": rows}, self.metrics()["query"])
                     self._progress.asked(stream, rows)
             metrics = self.metrics()
-            if metrics["query"] is not None:
+            if metrics["query"] not in (None, self._claimed_for):
                 self._control.claim(metrics["query"])
+                self._claimed_for = metrics["query"]
             plan = self.plan
             self._control.write_status(
                 {

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from midstream.spark.java import provide_java
 
-__all__ = ["SETTINGS", "is_one_machine", "passing_session", "session", "written_to"]
+__all__ = ["SETTINGS", "is_one_machine", "passing_session", "session"]
 
 SETTINGS: Mapping[str, str] = {
     # The only provider that transformWithState works with; its changelog makes a commit as large as the change.
@@ -83,7 +83,7 @@ def passing_session(
     if there is not None:
         yield there
         return
-    with written_to(log, keep_output):
+    with _written_to(log, keep_output):
         spark = session(master, cells, settings)
     try:
         yield spark
@@ -99,7 +99,7 @@ def is_one_machine(master: str) -> bool:
 
 
 @contextlib.contextmanager
-def written_to(log: Path | None, keep_output: bool = False) -> Iterator[None]:
+def _written_to(log: Path | None, keep_output: bool = False) -> Iterator[None]:
     """Standard error, and unless it is kept standard output, are a file for processes that start meanwhile.
 
     Spark's launcher, its Java and the Python workers below it write to whatever these were when they started. Without a
