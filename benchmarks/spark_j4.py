@@ -34,15 +34,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.j4 import COLUMNS, SIZES, STREAMS, Size, connect, duckdb_sql, make_batches, query
+from benchmarks.j4 import COLUMNS, SIZES, STREAMS, Size, query
 from benchmarks.measuring import Bar, save
+from benchmarks.peers import checking
+from benchmarks.peers.task import Task
 
 BATCHES = 12
 FULL = 4
 """Batches after which windows are full and the first compilations are over."""
 TINY_BATCHES = 120
 TINY_WARM_UP = 40
-CHECKED_PARTS = 8
 MEMORY = "6g"
 RESULTS_PER_ROW = 8
 """Results of J4 for each input row once windows are full, of either size."""
@@ -58,7 +59,6 @@ def sized(name: str) -> Size:
 def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """The query on midstream; figures of each micro-batch."""
     from midstream.spark import live_query, session
-    from midstream.spark.sink_log import committed_files
 
     size = tiny() if chosen.size == "tiny" else sized(chosen.size)
     spark = session(
@@ -126,7 +126,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
             }
         )
     if chosen.sink == "parquet" and chosen.check:
-        check(size, [str(path) for path in committed_files(out / "out")])
+        check(size, directory / "in", out / "out")
     state = state_bytes(out / "checkpoint")
     spark.stop()
     return {"seconds": seconds, "batches": batches, "results": batches[-1]["results"], "state_bytes": state}
@@ -192,18 +192,11 @@ def tiny() -> Size:
     return Size(250, TINY_BATCHES, 500, 250)
 
 
-def check(size: Size, files: list[str]) -> None:
-    """Raise unless the rows are exactly DuckDB's."""
-    database = connect(make_batches(size))
-    names = ", ".join(column.split(" AS ")[1] for column in COLUMNS)
-    for part in range(CHECKED_PARTS):
-        # By keys, so that the large size fits into memory.
-        mine = f"a_k % {CHECKED_PARTS} = {part}"
-        database.execute(f"CREATE OR REPLACE TABLE expected AS SELECT {names} FROM ({duckdb_sql(size)}) WHERE {mine}")
-        database.execute(f"CREATE OR REPLACE TABLE found AS SELECT {names} FROM read_parquet({files}) WHERE {mine}")
-        for text in ("FROM expected EXCEPT ALL FROM found", "FROM found EXCEPT ALL FROM expected"):
-            ((count,),) = database.execute(f"SELECT count(*) FROM ({text})").fetchall()
-            assert count == 0, f"{count} rows differ: {text}"
+def check(size: Size, inputs: Path, out: Path) -> None:
+    """Raise unless the rows below ``out`` are exactly DuckDB's."""
+    with tempfile.TemporaryDirectory() as scratch:
+        found = checking.run(Task(str(inputs), size.batches, size.window, scratch, 0, options={"found": str(out)}))
+    assert not any(found[name] for name in ("missing", "repeated", "wrong")), found
 
 
 def state_bytes(checkpoint: Path) -> list[int]:

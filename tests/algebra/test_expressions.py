@@ -45,7 +45,7 @@ def number(value: int) -> Literal:
         (Literal(True, pa.bool_()), "TRUE"),
         (Literal(datetime.date(2020, 1, 2), pa.date32()), "DATE '2020-01-02'"),
         (Literal(datetime.datetime(2020, 1, 2, 3), pa.timestamp("us")), "TIMESTAMP '2020-01-02 03:00:00'"),
-        (Literal(datetime.timedelta(seconds=1), pa.duration("us")), "INTERVAL '1000000' MICROSECONDS"),
+        (Literal(datetime.timedelta(seconds=1), pa.duration("us")), "INTERVAL '1 SECOND'"),
     ],
 )  # fmt: skip
 def test_expression_reads_as_query_text(expression: Expression, text: str) -> None:

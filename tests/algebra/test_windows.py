@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.algebra.durations import duration_text
 from midstream.algebra.windows import NEVER, WindowSpec
 from midstream.errors import BadWindow
 
@@ -67,7 +68,8 @@ def test_bad_windows_are_refused(width: int | None, slide: int | None, message: 
 
 def test_window_reads_as_query_text() -> None:
     assert WindowSpec(5).text() == "[RANGE 5]"
-    assert WindowSpec(5).text("MICROSECONDS") == "[RANGE 5 MICROSECONDS]"
+    assert WindowSpec(60_000_000).text(duration_text) == "[RANGE 1 MINUTE]"
+    assert WindowSpec(600_000_000, 1_500).text(duration_text) == "[RANGE 10 MINUTES SLIDE 1500 MICROSECONDS]"
     assert WindowSpec(10, 5).text() == "[RANGE 10 SLIDE 5]"
     assert WindowSpec(0).text() == "[NOW]"
     assert WindowSpec(None).text() == "[RANGE UNBOUNDED]"

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from midstream.cli.run_file import RunFile, is_running, running
+from midstream.cli.run_file import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
@@ -136,6 +136,18 @@ def test_only_one_process_runs_a_query(tmp_path):
         with pytest.raises(AlreadyRuns), running(tmp_path):
             pass
     assert is_running(tmp_path) is False
+
+
+def test_status_says_what_the_last_run_failed_of(control):
+    told(control, "(o p) s", [])
+    with running(control.path):
+        note_failure(control.path, "[M4004] a row does not fit")
+        assert "running as process" in call("status", control.path).out
+    assert "failed: [M4004] a row does not fit; told " in call("status", control.path).out
+    assert call("status", control.path, "--json").document["failure"] == "[M4004] a row does not fit"
+    with running(control.path):
+        pass
+    assert "stopped; told" in call("status", control.path).out
 
 
 def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):

@@ -243,6 +243,7 @@ def test_what_goes_wrong_is_one_message(live, driver):
             assert all(words in failed.err for words in said), failed.err
             assert "\tat " not in failed.err
             assert len(failed.err.splitlines()) < 12, failed.err
+        assert "failed: [M4004] a row does not fit" in call("status", folder / "failed0.control").out
 
 
 def test_without_java_spark_does_not_start(tmp_path):

@@ -64,7 +64,7 @@ def literal(text: str) -> Literal:
         ("IFNULL(price, 0)", "COALESCE(bids.price, 0)"),
         ("EXTRACT(YEAR FROM ts)", "YEAR(bids.ts)"),
         ("extract(second from ts)", "SECOND(bids.ts)"),
-        ("ts + INTERVAL '5' MINUTE", "bids.ts + INTERVAL '300000000' MICROSECONDS"),
+        ("ts + INTERVAL '5' MINUTE", "bids.ts + INTERVAL '5 MINUTES'"),
         ("ts > '2020-01-01'", "bids.ts > TIMESTAMP '2020-01-01 00:00:00'"),
         ("day = '2020-01-01'", "bids.day = DATE '2020-01-01'"),
         ("CAST(price AS VARCHAR)", "CAST(bids.price AS string)"),

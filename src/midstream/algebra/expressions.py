@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from midstream.algebra.durations import duration_text
+
 __all__ = ["Call", "Cast", "Column", "Expression", "Literal", "conjunction", "conjuncts", "substitute"]
 
 _INFIX = {
@@ -115,7 +117,7 @@ class Literal(Expression):
         if isinstance(self.value, datetime.date):
             return f"DATE '{self.value}'"
         if isinstance(self.value, datetime.timedelta):
-            return f"INTERVAL '{self.value // datetime.timedelta(microseconds=1)}' MICROSECONDS"
+            return f"INTERVAL '{duration_text(self.value // datetime.timedelta(microseconds=1))}'"
         return str(self.value)
 
 

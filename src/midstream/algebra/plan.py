@@ -191,7 +191,7 @@ class Window(Plan):
 
     @property
     def label(self) -> str:
-        text = self.window.text(self.stream.time_domain.unit)
+        text = self.window.text(self.stream.time_domain.length)
         name = self.stream.name if self.alias == self.stream.name else f"{self.stream.name} AS {self.alias}"
         return f"Window {name} {text}".rstrip()
 

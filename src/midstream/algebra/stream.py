@@ -14,21 +14,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.types as pat
 
+from midstream.algebra.durations import UNIT_MICROSECONDS, duration_text
 from midstream.algebra.types import dense_type, type_name
 from midstream.algebra.windows import NEVER
 from midstream.errors import BadStreamDeclaration, did_you_mean, quoted
 
-__all__ = ["UNIT_MICROSECONDS", "Stream", "TimeDomain"]
-
-UNIT_MICROSECONDS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-    "WEEK": 604_800_000_000,
-}
+__all__ = ["Stream", "TimeDomain"]
 
 
 @dataclass(frozen=True)
@@ -42,9 +33,9 @@ class TimeDomain:
         """The type of ``valid_from`` and ``valid_to``."""
         return pa.int64() if self.timestamp is None else self.timestamp
 
-    @property
-    def unit(self) -> str:
-        return "" if self.timestamp is None else "MICROSECONDS"
+    def length(self, ticks: int) -> str:
+        """So many ticks as query text."""
+        return str(ticks) if self.timestamp is None else duration_text(ticks)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ event time t is valid on the half-open interval ``[from, to)``:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from midstream.errors import BadWindow
@@ -74,11 +75,10 @@ class WindowSpec:
             return watermark
         return min(NEVER, -(-watermark // self.slide) * self.slide)
 
-    def text(self, unit: str = "") -> str:
-        """The window as query text."""
-        unit = f" {unit}" if unit else ""
+    def text(self, length: Callable[[int], str] = str) -> str:
+        """The window as query text; ``length`` writes so many ticks (see ``TimeDomain``)."""
         if self.width is None:
             return "[RANGE UNBOUNDED]" if self.declared else ""
         if self.slide is not None:
-            return f"[RANGE {self.width}{unit} SLIDE {self.slide}{unit}]"
-        return f"[RANGE {self.width}{unit}]" if self.width else "[NOW]"
+            return f"[RANGE {length(self.width)} SLIDE {length(self.slide)}]"
+        return f"[RANGE {length(self.width)}]" if self.width else "[NOW]"

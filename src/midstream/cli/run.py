@@ -12,6 +12,7 @@ import shlex
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pa_parquet
 
-from midstream.cli.failures import DONE, INTERRUPTED
+from midstream.cli.failures import DONE, INTERRUPTED, explained
 from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
 from midstream.cli.places import exists, is_remote
 from midstream.cli.plan_names import plan_named
-from midstream.cli.run_file import RunFile, running
+from midstream.cli.run_file import RunFile, note_failure, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
 from midstream.cli.sinks import check_unused
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
@@ -57,11 +58,23 @@ def run(asked: RunFile, until_end: bool, output: Output) -> int:
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
-        with spark_session(asked.master, asked.cells, asked.settings, log, shows_rows) as spark:
+        session = spark_session(asked.master, asked.cells, asked.settings, log, shows_rows)
+        with _failure_noted(asked.control), session as spark:
             # Spark's own handler cancels what runs, which would look like a failure.
             interruption.install()
             _check_far_sink(spark, asked)
             return _run(spark, asked, until_end, output, interruption, before)
+
+
+@contextlib.contextmanager
+def _failure_noted(control: Path) -> Iterator[None]:
+    """Whatever goes wrong is there for ``status``, too."""
+    try:
+        yield
+    except Exception as problem:
+        failure = explained(problem)
+        note_failure(control, f"[{failure.code}] {failure.message}")
+        raise
 
 
 def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """``run.json`` in the control directory: everything a run was started with, to resume it and to verify its result.
 
 Beside it, ``run.lock`` is held by the process that runs the query, for as long as it lives, however it ends: so anybody
-can tell whether the query runs.
+can tell whether the query runs. Its first line is the process; the others, if any, say what the run failed of.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
 
-__all__ = ["MASTER", "RunFile", "is_running", "running", "running_process"]
+__all__ = ["MASTER", "RunFile", "is_running", "note_failure", "noted_failure", "running", "running_process"]
 
 VERSION = 1
 MASTER = "local[2,4]"
@@ -152,7 +152,20 @@ def running(control: Path) -> Iterator[None]:
 def running_process(control: Path) -> int | None:
     """The process that runs the query of a control directory, if one does."""
     with contextlib.suppress(OSError, ValueError):
-        return int((control / "run.lock").read_text())
+        return int((control / "run.lock").read_text().partition("\n")[0])
+    return None
+
+
+def note_failure(control: Path, failure: str) -> None:
+    """Note what the run of this process failed of, until the next one."""
+    with contextlib.suppress(OSError), open(control / "run.lock", "a") as lock:
+        lock.write(f"{failure}\n")
+
+
+def noted_failure(control: Path) -> str | None:
+    """What the last run in a control directory failed of, if it did."""
+    with contextlib.suppress(OSError):
+        return (control / "run.lock").read_text().partition("\n")[2].strip() or None
     return None
 
 

@@ -17,7 +17,7 @@ from midstream.cli.failures import DONE
 from midstream.cli.live_view import instant
 from midstream.cli.output import Output
 from midstream.cli.plan_names import order_of
-from midstream.cli.run_file import is_running, running_process
+from midstream.cli.run_file import is_running, noted_failure, running_process
 from midstream.errors import BadArgument
 from midstream.spark.remote import RemoteQuery
 
@@ -57,6 +57,7 @@ def _told(remote: RemoteQuery) -> dict[str, Any]:
         "control": str(remote.control_dir),
         "is_running": runs,
         "pid": running_process(remote.control_dir) if runs else None,
+        "failure": None if runs else noted_failure(remote.control_dir),
         "told": told.get("told"),
         "plan": told.get("plan") or remote.plan.explain(),
         "cells": remote.cells,
@@ -79,9 +80,10 @@ def _shown(remote: RemoteQuery, told: dict[str, Any]) -> RenderableType:
 
 def _headline(told: dict[str, Any]) -> str:
     is_finished = told["metrics"] is not None and told["metrics"]["finished"]
+    stopped = "stopped" if told["failure"] is None else f"failed: {told['failure']}"
     state = {
         True: f"running as process {told['pid']}",
-        False: "finished" if told["has_ended"] else "stopped",
+        False: "finished" if told["has_ended"] else stopped,
         None: "finished" if is_finished else "started by a program",
     }[told["is_running"]]
     if told["told"] is None:

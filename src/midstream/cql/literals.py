@@ -11,8 +11,8 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
+from midstream.algebra.durations import UNIT_MICROSECONDS
 from midstream.algebra.expressions import Literal
-from midstream.algebra.stream import UNIT_MICROSECONDS
 from midstream.cql.dialect import Length, start
 from midstream.errors import NotSupported, SyntaxProblem, TypeMismatch, did_you_mean
 

@@ -87,7 +87,7 @@ class SparkRunner:
         try:
             self._running.processAllAvailable()
         except Exception as problem:
-            raise BrokenRun("the query on Spark has stopped", detail=str(problem)) from problem
+            raise _stopped(problem) from problem
 
     def migrate(self, order: str, strategy: str) -> None:
         self._live.migrate(order, strategy)
@@ -137,5 +137,8 @@ class SparkRunner:
 
     def _check_alive(self) -> None:
         if not self._running.isActive:
-            problem = self._running.exception()
-            raise BrokenRun("the query on Spark has stopped", detail=str(problem) if problem else None)
+            raise _stopped(self._running.exception())
+
+
+def _stopped(problem: Exception | None) -> BrokenRun:
+    return BrokenRun("the query on Spark has stopped", detail=None if problem is None else str(problem))

