@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.j4 import SIZES, Size
-from benchmarks.measuring import Bar, save
+from benchmarks.measuring import Bar, environment, save
 from benchmarks.peers.changes import SIZE as TRIAL
 from benchmarks.peers.changes import all_changes
 from benchmarks.peers.competitors import COMPETITORS, NAMES, REFERENCE, compete
@@ -127,7 +127,9 @@ def main(only: str | None = None, size: str | None = None) -> bool:
     seen = figures(measured)
     met = save("peers", seen, *BARS, details={**details, "what others do when the plan changes": changes})
     verdicts = "".join(f"- {bar}: {seen[bar.figure]:g}, {bar.verdict(seen)}\n" for bar in BARS)
-    write_readme(f"{text}\nBars:\n\n{verdicts}")
+    here = environment()
+    where = f"{here['machine']}, {here['date']}, commit {here['commit']}; versions are in `results/peers.json`."
+    write_readme(f"{where}\n\n{text}\nBars:\n\n{verdicts}")
     return met
 
 

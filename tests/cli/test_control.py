@@ -5,10 +5,12 @@ import threading
 
 import pytest
 
+from midstream.cli.run import _check_control
 from midstream.cli.run_file import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
+from midstream.spark.control import is_for
 from midstream.spark.remote import RemoteQuery
 from tests.cli.commanding import call, control_of, told
 
@@ -136,6 +138,18 @@ def test_only_one_process_runs_a_query(tmp_path):
         with pytest.raises(AlreadyRuns), running(tmp_path):
             pass
     assert is_running(tmp_path) is False
+
+
+def test_a_command_before_the_first_batch_of_a_new_checkpoint_is_not_for_the_query_before(control, tmp_path):
+    told(control, "(o p) s", [], query="before")
+    control.claim("before")
+    asked = RunFile(
+        "SELECT ts FROM s [NOW]", (), Sink("parquet", str(tmp_path / "out")), control.path, str(tmp_path / "new")
+    )
+    assert _check_control(asked, until_end=False) is None
+    number = RemoteQuery(control.path).migrate("o (p s)")
+    (command,) = [command for command in control.commands() if command["id"] == number]
+    assert is_for(command, "new", control.claims())
 
 
 def test_status_says_what_the_last_run_failed_of(control):

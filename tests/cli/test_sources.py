@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from midstream.cli.sinks import check_unused, read_sink
+from midstream.cli.sinks import check_names, check_unused, read_sink
 from midstream.cli.sources import choose_event_time, read_lateness, stream_sources
-from midstream.errors import BadArgument, BadStreamDeclaration, MidstreamError, PathProblem
+from midstream.errors import BadArgument, BadStreamDeclaration, DuplicateName, MidstreamError, PathProblem
 
 
 @pytest.fixture
@@ -138,6 +138,14 @@ def test_sinks_are_a_format_and_a_directory(data):
     for text, problem in [("out/x", "no format"), ("parquet", "no directory"), ("csv:one.jsonl", "is a file")]:
         with pytest.raises(MidstreamError, match=problem):
             read_sink(text, [])
+
+
+def test_files_have_no_columns_that_spark_takes_for_the_same():
+    for names in (["k", "x", "K"], ["x", "x"]):
+        with pytest.raises(DuplicateName, match="two columns with the names"):
+            check_names(read_sink("parquet:out", []), names)
+        check_names(read_sink("console", []), names)
+    check_names(read_sink("parquet:out", []), ["k", "x"])
 
 
 def test_a_new_run_does_not_write_where_another_has(tmp_path):

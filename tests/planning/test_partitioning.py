@@ -395,6 +395,11 @@ def test_a_bad_rate_is_refused(rate: object) -> None:
         partition(window("a"), 2, {"a": rate})  # type: ignore[dict-item]
 
 
+def test_rates_that_name_no_streams_are_refused() -> None:
+    with pytest.raises(BadPlan, match="rates is 'fast'"):
+        partition(window("a"), 2, "fast")  # type: ignore[arg-type]
+
+
 def test_a_rate_of_another_stream_is_refused() -> None:
     with pytest.raises(BadPlan, match='"order", which the query does not read'):
         partition(window("orders"), 2, {"order": 1.0})

@@ -68,6 +68,8 @@ def test_late_rows_silent_streams_and_the_end_are_as_in_a_local_run(spark, tmp_p
     assert live.metrics()["streams"]["b"]["late"] == 1
     assert live.metrics()["watermark"] == 95
     # b is silent: what a's 300 makes certain is told when b is declared idle.
+    with pytest.raises(UnknownStreamPushed, match="is not one of the query's streams"):
+        live.declare_idle(["b"])
     live.declare_idle("b")
     expected[:] = local.push({}, watermark=295).to_pylist()
     assert expected
@@ -184,6 +186,7 @@ def test_frames_that_do_not_fit_are_refused(spark):
         ({"a": good}, UnknownStreamPushed, 'no DataFrame for "b"'),
         ({"a": good, "b": good, "c": good}, UnknownStreamPushed, 'stream "c" is not one of'),
         ({"a": good, "b": good.drop("k")}, MissingColumn, 'column "k" of stream "b" is missing'),
+        ({"a": good, "b": good.withColumn("more", F.lit(1)).toDF("ts", "k", "K")}, MissingColumn, "more than once"),
         ({"a": good, "b": good.select("ts", F.col("k").cast("int"))}, PushedTypeMismatch, "is int in the DataFrame"),
         ({"a": good, "b": streaming}, NotStreaming, '"a" are batches'),
         ({"a": good, "b": [1]}, PushedTypeMismatch, "a mapping from stream names to DataFrames"),

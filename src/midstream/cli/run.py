@@ -28,7 +28,7 @@ from midstream.cli.places import exists, is_remote
 from midstream.cli.plan_names import plan_named
 from midstream.cli.run_file import RunFile, note_failure, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
-from midstream.cli.sinks import check_unused
+from midstream.cli.sinks import check_names, check_unused
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
 from midstream.cli.spark_process import spark_session
 from midstream.errors import BadArgument, FinishedRun, NotRunning
@@ -88,6 +88,7 @@ def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
         if status is None:
             # What an attempt left that failed before its first row (a misspelt column, say) binds nobody.
             (asked.control / "query.json").unlink(missing_ok=True)
+        control.forget_status()
         return None
     with contextlib.suppress(NotRunning):
         asked.check_same_as(RunFile.read(asked.control))
@@ -142,6 +143,7 @@ def _run(
     ]
     query = ContinuousQuery(asked.query, declared)
     live = query.run_on_spark(frames, plan_named(query, asked.plan), control_dir=asked.control, cells=asked.cells)
+    check_names(asked.sink, live.results.columns)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = {**asked.settings, "spark.sql.session.timeZone": zone}
     asked = replace(asked.with_streams(found), settings=settings)

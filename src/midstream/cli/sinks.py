@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from midstream.cli.places import is_remote
-from midstream.errors import BadArgument, PathProblem
+from midstream.errors import BadArgument, DuplicateName, PathProblem, quoted
 
-__all__ = ["Sink", "check_unused", "read_sink"]
+__all__ = ["Sink", "check_names", "check_unused", "read_sink"]
 
 FILES = ("parquet", "csv", "json", "orc", "text")
 # Spark writes milliseconds unless it is told otherwise; event times have microseconds.
@@ -86,6 +86,20 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     for name, value in _DEFAULTS.get(format_, {}).items():
         chosen.setdefault(name, value)
     return Sink(format_, path, chosen)
+
+
+def check_names(sink: Sink, names: Sequence[str]) -> None:
+    """Refuse columns that Spark takes for the same: it would write them to files, but could not read them again."""
+    by_lower: dict[str, list[str]] = {}
+    for name in names:
+        by_lower.setdefault(name.lower(), []).append(name)
+    alike = next((same for same in by_lower.values() if len(same) > 1), None)
+    if sink.is_file and alike is not None:
+        raise DuplicateName(
+            f"files cannot have two columns with the names {quoted(alike)}",
+            detail="To Spark upper and lower case are the same.",
+            hint="Give them different names in the select list: expression AS name.",
+        )
 
 
 def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> None:

@@ -143,6 +143,8 @@ def partition(plan: Plan, cells: int, rates: Mapping[str, float] | None = None) 
 
 
 def _check_rates(rates: Mapping[str, float], streams: set[str]) -> None:
+    if not isinstance(rates, Mapping):
+        raise BadPlan(f"rates is {rates!r}", hint="Give rows per second by stream: {'orders': 100, ...}.")
     for name, rate in rates.items():
         if name not in streams:
             raise BadPlan(

@@ -120,6 +120,10 @@ class ControlDirectory:
     def write_status(self, status: Mapping[str, Any]) -> None:
         _write(self.path / "status.json", status)
 
+    def forget_status(self) -> None:
+        """A query begins anew: what the one before it told would be taken for this one's, until it tells itself."""
+        (self.path / "status.json").unlink(missing_ok=True)
+
     def claims(self) -> list[tuple[str, int]]:
         """The queries that have told of themselves, in that order, with the last command before that."""
         return [(str(query), int(last)) for query, last in (_read(self.path / "claims.json") or {}).items()]

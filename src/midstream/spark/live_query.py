@@ -151,7 +151,7 @@ class LiveQuery:
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
         control = self._controlled("declare_idle()")
-        if stream not in self._streams:
+        if not isinstance(stream, str) or stream not in self._streams:
             raise UnknownStreamPushed(
                 f'stream "{stream}" is not one of the query\'s streams',
                 detail=f"The query reads {quoted(self._streams)}.",

@@ -54,6 +54,7 @@ def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | d
 def check_frame(declared: Stream, frame: DataFrame) -> None:
     """Refuse a DataFrame that is not what the stream declares."""
     names = frame.schema.names
+    is_one = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     for field in declared.schema:
         if field.name.startswith("__"):
             raise BadStreamDeclaration(
@@ -61,10 +62,11 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
                 detail="On Spark such names are kept for columns of midstream's own.",
                 hint=f'Rename it: frame.withColumnRenamed("{field.name}", "{field.name.lstrip("_")}").',
             )
-        if names.count(field.name) != 1:
+        alike = [name for name in names if is_one(name) == is_one(field.name)]
+        if field.name not in alike or len(alike) > 1:
             raise MissingColumn(
                 f'column "{field.name}" of stream "{declared.name}" is '
-                + ("missing from" if field.name not in names else "there more than once in")
+                + ("missing from" if field.name not in alike else "there more than once in")
                 + " the DataFrame",
                 detail=f"The DataFrame has the columns {quoted(names)}.",
                 hint=did_you_mean(field.name, names),
