@@ -69,6 +69,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
             "spark.executor.memory": "3g",
             "spark.executor.cores": "1",
             "spark.sql.streaming.numRecentProgressUpdates": "10000",
+            **dict(setting.split("=", 1) for setting in chosen.setting),
         },
     )
     frames = {
@@ -335,6 +336,40 @@ def compare_cores() -> bool:
         return save("spark_cores", figures, Bar("noop: second executor brings", 1.4, at_least=True))
 
 
+def compare_settings() -> bool:
+    """What settings that a user may choose bring, with two cells on the large size."""
+    from benchmarks.spark_native_j4 import write_input
+
+    javas_own = "spark.driver.extraJavaOptions=-XX:+UseG1GC"
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(sized("large"), directory / "in")
+
+        def rate(sink: str, *settings: str) -> float:
+            options = [option for setting in settings for option in ("--setting", setting)]
+            options += ["--size", "large", "--cells", "2", "--sink", sink]
+            return steady(in_process("midstream", directory, *options))
+
+        rates: dict[str, list[float]] = {}
+        # Twice, in turns: the machine is not always as quick.
+        for _ in range(2):
+            for sink in ("noop", "parquet"):
+                rates.setdefault(f"{sink}, G1 collector", []).append(rate(sink, javas_own))
+                rates.setdefault(f"{sink}, parallel collector", []).append(rate(sink))
+            plain = "spark.hadoop.parquet.enable.dictionary=false"
+            rates.setdefault("parquet, no dictionary", []).append(rate("parquet", plain))
+        mean = {label: statistics.mean(seen) for label, seen in rates.items()}
+        figures: dict[str, Any] = {f"{label}: rows/s": round(value) for label, value in mean.items()}
+        for sink in ("noop", "parquet"):
+            figures[f"{sink}: parallel collector to G1"] = (
+                mean[f"{sink}, parallel collector"] / mean[f"{sink}, G1 collector"]
+            )
+        figures["parquet: no dictionary to dictionary"] = (
+            mean["parquet, no dictionary"] / mean["parquet, parallel collector"]
+        )
+        return save("spark_settings", figures)
+
+
 def main(only: str | None = None) -> bool:
     """All comparisons, or one; whether all bars are met."""
     met = True
@@ -350,12 +385,14 @@ def main(only: str | None = None) -> bool:
         met &= compare_migration()
     if only in (None, "cores"):
         met &= compare_cores()
+    if only in (None, "settings"):
+        met &= compare_settings()
     return met
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["tiny", "small", "large", "migration", "cores"])
+    parser.add_argument("--only", choices=["tiny", "small", "large", "migration", "cores", "settings"])
     parser.add_argument("--run", choices=["midstream", "native", "trivial"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)
@@ -364,6 +401,7 @@ if __name__ == "__main__":
     parser.add_argument("--cells", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--shape", choices=["tree", "chain"], default="tree", help=argparse.SUPPRESS)
     parser.add_argument("--master", default="local[2]", help=argparse.SUPPRESS)
+    parser.add_argument("--setting", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--no-work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--migrate", action="store_true", help=argparse.SUPPRESS)
