@@ -42,7 +42,7 @@ MASTER = "local[2,4]"
 """Two cores of this machine, and four attempts at a task: with one, a killed worker would end the query."""
 
 _COLLECTOR = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-"""Throughput counts here, not pauses: a tenth more rows than with Java's default, with parquet a quarter (J4 large)."""
+"""Throughput counts here, not pauses, and the heap stays small: ``benchmarks/spark_j4.py --only settings`` compares."""
 _CHOSEN_ELSEWHERE = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Where the environment may name a collector: Java does not start with two."""
 
