@@ -157,6 +157,7 @@ def test_status_says_what_the_last_run_failed_of(control):
     with running(control.path):
         note_failure(control.path, "[M4004] a row does not fit")
         assert "running as process" in call("status", control.path).out
+        assert call("status", control.path, "--json").document["failure"] is None
     assert "failed: [M4004] a row does not fit; told " in call("status", control.path).out
     assert call("status", control.path, "--json").document["failure"] == "[M4004] a row does not fit"
     with running(control.path):
