@@ -340,34 +340,34 @@ def compare_settings() -> bool:
     """What settings that a user may choose bring, with two cells on the large size."""
     from benchmarks.spark_native_j4 import write_input
 
-    javas_own = "spark.driver.extraJavaOptions=-XX:+UseG1GC"
+    g1 = "spark.driver.extraJavaOptions=-XX:+UseG1GC"
+    # With the parallel collector, which the session has by itself, where nothing else is said.
+    ways: dict[str, tuple[str, ...]] = {
+        "noop, G1 collector": ("noop", g1),
+        "noop, parallel collector": ("noop",),
+        "parquet, G1 collector": ("parquet", g1),
+        "parquet, parallel collector": ("parquet",),
+        "parquet, no dictionary": ("parquet", "spark.hadoop.parquet.enable.dictionary=false"),
+    }
+    rates: dict[str, list[float]] = {label: [] for label in ways}
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         write_input(sized("large"), directory / "in")
-
-        def rate(sink: str, *settings: str) -> float:
-            options = [option for setting in settings for option in ("--setting", setting)]
-            options += ["--size", "large", "--cells", "2", "--sink", sink]
-            return steady(in_process("midstream", directory, *options))
-
-        rates: dict[str, list[float]] = {}
         # Twice, in turns: the machine is not always as quick.
         for _ in range(2):
-            for sink in ("noop", "parquet"):
-                rates.setdefault(f"{sink}, G1 collector", []).append(rate(sink, javas_own))
-                rates.setdefault(f"{sink}, parallel collector", []).append(rate(sink))
-            plain = "spark.hadoop.parquet.enable.dictionary=false"
-            rates.setdefault("parquet, no dictionary", []).append(rate("parquet", plain))
-        mean = {label: statistics.mean(seen) for label, seen in rates.items()}
-        figures: dict[str, Any] = {f"{label}: rows/s": round(value) for label, value in mean.items()}
-        for sink in ("noop", "parquet"):
-            figures[f"{sink}: parallel collector to G1"] = (
-                mean[f"{sink}, parallel collector"] / mean[f"{sink}, G1 collector"]
-            )
-        figures["parquet: no dictionary to dictionary"] = (
-            mean["parquet, no dictionary"] / mean["parquet, parallel collector"]
-        )
-        return save("spark_settings", figures)
+            for label, (sink, *settings) in ways.items():
+                given = [option for setting in settings for option in ("--setting", setting)]
+                run = in_process("midstream", directory, "--size", "large", "--cells", "2", "--sink", sink, *given)
+                rates[label].append(steady(run))
+    mean = {label: statistics.mean(seen) for label, seen in rates.items()}
+    figures: dict[str, Any] = {f"{label}: rows/s": round(value) for label, value in mean.items()}
+    for sink in ("noop", "parquet"):
+        to_g1 = mean[f"{sink}, parallel collector"] / mean[f"{sink}, G1 collector"]
+        figures[f"{sink}: parallel collector to G1"] = to_g1
+    figures["parquet: no dictionary to dictionary"] = (
+        mean["parquet, no dictionary"] / mean["parquet, parallel collector"]
+    )
+    return save("spark_settings", figures)
 
 
 def main(only: str | None = None) -> bool:

@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -341,8 +342,6 @@ def _is_host(process: psutil.Process) -> bool:
 
 
 def _wait_for_port(port: int) -> None:
-    import socket
-
     until = time.monotonic() + 60
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -352,8 +351,6 @@ def _wait_for_port(port: int) -> None:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

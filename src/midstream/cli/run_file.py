@@ -42,7 +42,6 @@ class RunFile:
     cells: int | None = None
     master: str = MASTER
     settings: Mapping[str, str] = field(default_factory=dict)
-    pid: int | None = None
 
     @property
     def path(self) -> Path:
@@ -96,7 +95,6 @@ class RunFile:
                 content["cells"],
                 content["master"],
                 content["settings"],
-                content["pid"],
             )
         except FileNotFoundError:
             is_there = control.is_dir()

@@ -56,10 +56,10 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown = 0
-        self._has_begun = False
         self._is_asked = False
 
     def __enter__(self) -> Self:
+        self._print(_FIRST)
         return self
 
     def __exit__(
@@ -68,9 +68,6 @@ class PlainView:
         pass
 
     def show(self, recording: Recording) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._print(_FIRST)
         for batch in recording.batches[self._shown :]:
             if batch.number == recording.size.release:
                 self._print(_RELEASE)

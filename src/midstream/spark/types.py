@@ -54,7 +54,7 @@ def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | d
 def check_frame(declared: Stream, frame: DataFrame) -> None:
     """Refuse a DataFrame that is not what the stream declares."""
     names = frame.schema.names
-    is_one = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    folded = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     for field in declared.schema:
         if field.name.startswith("__"):
             raise BadStreamDeclaration(
@@ -62,7 +62,7 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
                 detail="On Spark such names are kept for columns of midstream's own.",
                 hint=f'Rename it: frame.withColumnRenamed("{field.name}", "{field.name.lstrip("_")}").',
             )
-        alike = [name for name in names if is_one(name) == is_one(field.name)]
+        alike = [name for name in names if folded(name) == folded(field.name)]
         if field.name not in alike or len(alike) > 1:
             raise MissingColumn(
                 f'column "{field.name}" of stream "{declared.name}" is '
