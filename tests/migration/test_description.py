@@ -76,7 +76,7 @@ class Running:
         other = Running(self.query.text)
         windows, ends = self.cell.windows, self.cell.windows.ends()
         kept = windows.kept(dict.fromkeys(ends, 0), ends)
-        other.cell.windows.restore([kept], list(windows._pushes), windows.standing())
+        other.cell.windows.restore([kept], windows.standing())
         other.cell.restore(json.loads(json.dumps(self.cell.describe())), self.cell.watermark, way)
         return other
 

@@ -60,7 +60,9 @@ def described_box(
     """The box that a description tells of, without any derived state: it is to be rebuilt before it is used."""
     if description["kind"] == "plan":
         box = PlanBox(plans[description["plan"]], windows, chunk_rows)
-        box.begins, box.sweep_share = description["begins"], description["sweep_share"]
+        box.sweep_share = description["sweep_share"]
+        for operator, emits_from in zip(box.final_operators, description["emits_from"], strict=True):
+            operator.emits_from = emits_from
         box.advance(watermark)
         return box
     old, new = (
