@@ -14,8 +14,9 @@ from midstream.testing.generators import (
     Scenario,
     scenarios,
 )
-from midstream.testing.oracle import OracleError, SnapshotSeries, join_intervals, snapshots
+from midstream.testing.oracle import OracleError, join_intervals, snapshots
 from midstream.testing.scripted_source import ABORT, Push, heartbeat, play, script, whole_input
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = [
     "ABORT",
