@@ -5,6 +5,7 @@ generators make random queries with random input for Hypothesis, and the scripte
 input, crashes included, into a run. Needs the packages duckdb and hypothesis, which midstream itself does not.
 """
 
+from midstream.testing.brute_force import BruteForceError, brute_force_snapshots
 from midstream.testing.equivalence import BagDifference, assert_same_bag, assert_snapshot_equivalent, compare_bags
 from midstream.testing.generators import (
     CONDITIONS,
@@ -25,12 +26,14 @@ __all__ = [
     "OPERATORS",
     "WINDOWS",
     "BagDifference",
+    "BruteForceError",
     "OracleError",
     "Push",
     "Scenario",
     "SnapshotSeries",
     "assert_same_bag",
     "assert_snapshot_equivalent",
+    "brute_force_snapshots",
     "compare_bags",
     "heartbeat",
     "join_intervals",
