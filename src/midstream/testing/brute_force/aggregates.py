@@ -82,16 +82,16 @@ def _sum_of_integers(values: list[int]) -> int | None:
     return total if values and -(2**63) <= total < 2**63 else None
 
 
-def _rounded_sum(values: list[float], count: int = 1) -> float:
-    """The exact sum divided by the count, rounded once.
+def _rounded_sum(values: list[float]) -> float:
+    """The exact sum, rounded once.
 
-    >>> _rounded_sum([1e308, 1e308, -1e308]), _rounded_sum([math.inf, -math.inf]), _rounded_sum([1e308, 1e308], 2)
-    (1e+308, nan, 1e+308)
+    >>> _rounded_sum([1e308, 1e308, -1e308]), _rounded_sum([math.inf, -math.inf]), _rounded_sum([1e308, 1e308])
+    (1e+308, nan, inf)
     """
     special = {value if value == value else math.nan for value in values if not math.isfinite(value)}
     if special:
         return special.pop() if len(special) == 1 else math.nan
-    total = sum(map(Fraction, values)) / count
+    total = sum(map(Fraction, values))
     try:
         return float(total)
     except OverflowError:
@@ -102,5 +102,5 @@ def _mean(values: list[Any]) -> float | None:
     if not values:
         return None
     if isinstance(values[0], float):
-        return _rounded_sum(values, len(values))
+        return _rounded_sum(values) / len(values)
     return float(sum(map(Fraction, values)) / len(values))

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from midstream.testing.brute_force.casts import cast_between
 from midstream.testing.brute_force.syntax import BruteForceError
 from midstream.testing.brute_force.value_types import NULL, Type, common_type
 
-__all__ = ["NAN", "Bound", "Rows", "cast", "comparable", "constant", "identity_key", "meet", "strict"]
+__all__ = [
+    "ANY_NUMBER",
+    "NAN",
+    "Bound",
+    "Function",
+    "Rows",
+    "any_null_type",
+    "cast",
+    "comparable",
+    "constant",
+    "identity_key",
+    "meet",
+    "null",
+    "relations_of",
+    "strict",
+]
 
 Rows: TypeAlias = Sequence[Sequence[Any]]
 """A combination of rows, one for each relation in FROM."""
@@ -28,6 +43,33 @@ class Bound:
     literal: bool = False
 
 
+class Function(NamedTuple):
+    """A function or operator: how many arguments it takes at least and at most, and what it makes of them."""
+
+    least: int
+    most: int
+    bind: Callable[..., Bound]
+
+
+ANY_NUMBER = 10**6
+"""As many arguments as one likes."""
+
+
+def relations_of(arguments: Sequence[Bound]) -> frozenset[int]:
+    """The relations that one of the arguments reads."""
+    return frozenset[int]().union(*(argument.relations for argument in arguments))
+
+
+def any_null_type(arguments: Sequence[Bound]) -> bool:
+    """Whether one of the arguments is a NULL without a type."""
+    return any(argument.type.kind == "null" for argument in arguments)
+
+
+def null(kind: Type) -> Bound:
+    """NULL in a type."""
+    return Bound(kind, lambda rows: None)
+
+
 def constant(kind: Type, value: Any) -> Bound:
     """A literal."""
     return Bound(kind, lambda rows: value, literal=True)
@@ -35,7 +77,7 @@ def constant(kind: Type, value: Any) -> Bound:
 
 def strict(kind: Type, function: Callable[..., Any], *arguments: Bound) -> Bound:
     """A function that is NULL if one of its arguments is."""
-    relations = frozenset[int]().union(*(argument.relations for argument in arguments))
+    relations = relations_of(arguments)
     if len(arguments) == 1:
         (only,) = (argument.evaluate for argument in arguments)
 

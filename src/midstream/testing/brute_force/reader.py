@@ -10,11 +10,10 @@ Call(function='NOT', arguments=(Call(function='IS NULL', arguments=(Call(functio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from midstream.testing.brute_force.syntax import (
     Block,
@@ -34,6 +33,7 @@ from midstream.testing.brute_force.syntax import (
     Star,
     Window,
 )
+from midstream.testing.brute_force.tokens import Token, tokens_of
 
 __all__ = ["read"]
 
@@ -55,27 +55,11 @@ _UNITS = {
     "DAY": 86_400_000_000,
     "WEEK": 7 * 86_400_000_000,
 }
-_LEXEME = re.compile(
-    r"""(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-      | (?P<word>[^\W0-9]\w*)
-      | '(?P<string>(?:[^']|'')*)'
-      | "(?P<quoted>(?:[^"]|"")*)"
-      | (?P<symbol><=|>=|<>|!=|\|\||[-+*/%=<>(),.\[\];])""",
-    re.VERBOSE,
-)
-
-
-class _Token(NamedTuple):
-    """A token; `kind` is number, word, string, quoted, symbol or end, `text` has quotes undone."""
-
-    kind: str
-    text: str
-    position: int
 
 
 def read(text: str) -> Query:
     """The syntax tree of a query."""
-    reader = _Reader(text, _tokens(text))
+    reader = _Reader(text, tokens_of(text))
     query = reader.query()
     reader.takes(";")
     if reader.token.kind != "end":
@@ -83,52 +67,10 @@ def read(text: str) -> Query:
     return query
 
 
-def _tokens(text: str) -> list[_Token]:
-    """All tokens, without white space and comments.
-
-    >>> [token.text for token in _tokens("1.5/* it's /* nested */ */<='it''s' -- [NOW]")]
-    ['1.5', '<=', "it's", '']
-    """
-    tokens, position = [], 0
-    while position < len(text):
-        if text[position].isspace():
-            position += 1
-        elif text.startswith("--", position):
-            end = text.find("\n", position)
-            position = len(text) if end < 0 else end
-        elif text.startswith("/*", position):
-            position = _end_of_comment(text, position)
-        else:
-            match = _LEXEME.match(text, position)
-            if match is None or match.lastgroup is None:
-                raise BruteForceError(f"cannot read the query at {text[position : position + 20]!r}")
-            kind, content = match.lastgroup, match[match.lastgroup]
-            if kind in ("string", "quoted"):
-                quote = text[position]
-                content = content.replace(quote * 2, quote)
-            tokens.append(_Token(kind, content, position))
-            position = match.end()
-    return [*tokens, _Token("end", "", len(text))]
-
-
-def _end_of_comment(text: str, position: int) -> int:
-    depth = 0
-    while True:
-        opens, closes = text.find("/*", position), text.find("*/", position)
-        if closes < 0:
-            raise BruteForceError("a comment has no end")
-        if 0 <= opens < closes:
-            depth, position = depth + 1, opens + 2
-        else:
-            depth, position = depth - 1, closes + 2
-        if depth == 0:
-            return position
-
-
 class _Reader:
     """A position in the tokens of a query."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token]) -> None:
         self._text = text
         self._tokens = tokens
         self._index = 0
@@ -140,13 +82,13 @@ class _Reader:
         place = self._text[self.token.position : self.token.position + 20]
         raise BruteForceError(f"{message}, found {place!r}")
 
-    def _advance(self) -> _Token:
+    def _advance(self) -> Token:
         taken = self.token
         self._index += 1
         self.token = self._tokens[min(self._index, len(self._tokens) - 1)]
         return taken
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
 
     def _sees(self, *words: str) -> bool:
@@ -385,7 +327,7 @@ class _Reader:
             return self._interval()
         if word == "CASE":
             return self._case()
-        if word and self._next() == _Token("symbol", "(", self._next().position):
+        if word and self._next() == Token("symbol", "(", self._next().position):
             return self._call(word)
         name = self._name()
         return ColumnName(name, self._name()) if self.takes(".") else ColumnName(None, name)
