@@ -1,8 +1,9 @@
 """The public test kit: everything needed to prove that a continuous query returns what it should.
 
-The oracle recomputes a query's result with DuckDB, the equivalence checks compare results as snapshots, the
-generators make random queries with random input for Hypothesis, and the scripted source plays written-down
-input, crashes included, into a run. Needs the packages duckdb and hypothesis, which midstream itself does not.
+Two judges recompute a query's result from its text, the oracle with DuckDB and the brute force row by row in
+Python; the equivalence checks compare results as snapshots, the generators make random queries with random input
+for Hypothesis, and the scripted source plays written-down input, crashes included, into a run. Needs the packages
+duckdb and hypothesis, which midstream itself does not.
 """
 
 from midstream.testing.brute_force import BruteForceError, brute_force_snapshots
