@@ -10,6 +10,7 @@ Call(function='NOT', arguments=(Call(function='IS NULL', arguments=(Call(functio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -43,6 +44,7 @@ _RESERVED = frozenset(
     """ALL AND AS BETWEEN BY CASE CROSS DISTINCT ELSE END EXCEPT FALSE FROM GROUP HAVING IN INNER INTERSECT IS JOIN
     LIKE NOT NULL ON OR SELECT THEN TRUE UNION WHEN WHERE WITH""".split()  # noqa: SIM905
 )
+_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 _PARTS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -93,18 +95,17 @@ class _Reader:
 
     def _sees(self, *words: str) -> bool:
         """Whether one of these keywords or symbols is next."""
-        if self.token.kind == "word":
-            return self.token.text.upper() in words
-        return self.token.kind == "symbol" and self.token.text in words
+        return self.token.word in words
 
     def takes(self, *words: str) -> bool:
         """Whether these keywords or symbols, one after the other, are next; if so, they are behind the reader."""
-        tokens = self._tokens[self._index : self._index + len(words)]
-        if len(tokens) < len(words):
+        if self.token.word != words[0]:
             return False
-        for token, word in zip(tokens, words, strict=True):
-            if token.kind not in ("word", "symbol") or token.text.upper() != word:
-                return False
+        if (
+            len(words) > 1
+            and tuple(token.word for token in self._tokens[self._index : self._index + len(words)]) != words
+        ):
+            return False
         for _ in words:
             self._advance()
         return True
@@ -116,7 +117,7 @@ class _Reader:
     def _name(self) -> Name:
         if self.token.kind == "quoted":
             return Name(self._advance().text, quoted=True)
-        if self.token.kind != "word" or self.token.text.upper() in _RESERVED:
+        if self.token.kind != "word" or self.token.word in _RESERVED:
             self.fail("expected a name")
         return Name(self._advance().text)
 
@@ -124,7 +125,7 @@ class _Reader:
         """The name behind AS, or a name without AS."""
         if self.takes("AS") or self.token.kind == "quoted":
             return self._name().text
-        if self.token.kind == "word" and self.token.text.upper() not in _RESERVED:
+        if self.token.kind == "word" and self.token.word not in _RESERVED:
             return self._name().text
         return None
 
@@ -176,7 +177,7 @@ class _Reader:
         if self.takes("*"):
             return Star(None)
         start = self._index
-        if self.token.kind in ("word", "quoted") and self._next().text == "." and self._next().kind == "symbol":
+        if self.token.kind in ("word", "quoted") and self._next().word == ".":
             relation = self._name()
             self._expect(".")
             if self.takes("*"):
@@ -316,7 +317,7 @@ class _Reader:
             return self._number()
         if token.kind == "string":
             return Constant("text", self._advance().text)
-        word = token.text.upper() if token.kind == "word" else ""
+        word = token.word if token.kind == "word" else ""
         if word in ("TRUE", "FALSE", "NULL"):
             self._advance()
             return Constant("null", None) if word == "NULL" else Constant("boolean", word == "TRUE")
@@ -327,7 +328,7 @@ class _Reader:
             return self._interval()
         if word == "CASE":
             return self._case()
-        if word and self._next() == Token("symbol", "(", self._next().position):
+        if word and self._next().word == "(":
             return self._call(word)
         name = self._name()
         return ColumnName(name, self._name()) if self.takes(".") else ColumnName(None, name)
@@ -342,6 +343,8 @@ class _Reader:
         self._advance()
         words = self._advance().text.split()
         unit = words[1] if len(words) == 2 else self._advance().text
+        if not _QUANTITY.fullmatch(words[0]):
+            self.fail("expected the length of an interval")
         microseconds = Decimal(words[0]) * self._unit(unit)
         if microseconds != int(microseconds):
             self.fail("an interval is a whole number of microseconds")

@@ -9,6 +9,7 @@ from midstream.testing.brute_force.syntax import BruteForceError
 
 __all__ = ["Token", "tokens_of"]
 
+_SPACE = re.compile(r"\s*")
 _LEXEME = re.compile(
     r"""(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<word>[^\W0-9]\w*)
@@ -20,11 +21,15 @@ _LEXEME = re.compile(
 
 
 class Token(NamedTuple):
-    """A token; `kind` is number, word, string, quoted, symbol or end, `text` has quotes undone."""
+    """A token; `kind` is number, word, string, quoted, symbol or end, `text` has quotes undone.
+
+    `word` is a word in capitals or a symbol, and empty for everything else.
+    """
 
     kind: str
     text: str
     position: int
+    word: str = ""
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -34,10 +39,11 @@ def tokens_of(text: str) -> list[Token]:
     ['1.5', '<=', "it's", '']
     """
     tokens, position = [], 0
-    while position < len(text):
-        if text[position].isspace():
-            position += 1
-        elif text.startswith("--", position):
+    while True:
+        position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
+        if position == len(text):
+            return [*tokens, Token("end", "", len(text))]
+        if text.startswith("--", position):
             end = text.find("\n", position)
             position = len(text) if end < 0 else end
         elif text.startswith("/*", position):
@@ -50,9 +56,8 @@ def tokens_of(text: str) -> list[Token]:
             if kind in ("string", "quoted"):
                 quote = text[position]
                 content = content.replace(quote * 2, quote)
-            tokens.append(Token(kind, content, position))
+            tokens.append(Token(kind, content, position, content.upper() if kind in ("word", "symbol") else ""))
             position = match.end()
-    return [*tokens, Token("end", "", len(text))]
 
 
 def _end_of_comment(text: str, position: int) -> int:
