@@ -9,9 +9,9 @@ from midstream.testing.brute_force.syntax import BruteForceError
 
 __all__ = ["Token", "tokens_of"]
 
-_SPACE = re.compile(r"\s*")
 _LEXEME = re.compile(
-    r"""(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    r"""(?P<space>\s+|--[^\n]*)
+      | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<word>[^\W0-9]\w*)
       | '(?P<string>(?:[^']|'')*)'
       | "(?P<quoted>(?:[^"]|"")*)"
@@ -38,26 +38,23 @@ def tokens_of(text: str) -> list[Token]:
     >>> [token.text for token in tokens_of("1.5/* it's /* nested */ */<='it''s' -- [NOW]")]
     ['1.5', '<=', "it's", '']
     """
-    tokens, position = [], 0
-    while True:
-        position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
-        if position == len(text):
-            return [*tokens, Token("end", "", len(text))]
-        if text.startswith("--", position):
-            end = text.find("\n", position)
-            position = len(text) if end < 0 else end
-        elif text.startswith("/*", position):
+    tokens: list[Token] = []
+    position = 0
+    while position < len(text):
+        if text.startswith("/*", position):
             position = _end_of_comment(text, position)
-        else:
-            match = _LEXEME.match(text, position)
-            if match is None or match.lastgroup is None:
-                raise BruteForceError(f"cannot read the query at {text[position : position + 20]!r}")
-            kind, content = match.lastgroup, match[match.lastgroup]
-            if kind in ("string", "quoted"):
-                quote = text[position]
-                content = content.replace(quote * 2, quote)
+            continue
+        match = _LEXEME.match(text, position)
+        if match is None or match.lastgroup is None:
+            raise BruteForceError(f"cannot read the query at {text[position : position + 20]!r}")
+        kind, content = match.lastgroup, match[match.lastgroup]
+        if kind in ("string", "quoted"):
+            quote = text[position]
+            content = content.replace(quote * 2, quote)
+        if kind != "space":
             tokens.append(Token(kind, content, position, content.upper() if kind in ("word", "symbol") else ""))
-            position = match.end()
+        position = match.end()
+    return [*tokens, Token("end", "", len(text))]
 
 
 def _end_of_comment(text: str, position: int) -> int:
