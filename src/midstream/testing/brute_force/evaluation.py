@@ -204,7 +204,7 @@ class _Block(_Computed):
             for source in block.sources
         ]
         aliases = [source.alias for source in block.sources]
-        if len({alias.lower() for alias in aliases}) < len(aliases):
+        if len(set(aliases)) < len(aliases):
             raise BruteForceError("an alias is in FROM twice")
         scope = Scope(aliases, [source.columns for source in sources])
         self._tests = _settle(_conditions(block, scope), sources)
@@ -301,10 +301,10 @@ def _select_list(block: Block, scope: Scope) -> tuple[list[Expression], list[str
 
 def _key_of(written: Expression, items: Sequence[Expression], scope: Scope) -> Expression:
     """What a GROUP BY item means: a position in the select list, an output name, or the expression itself."""
-    if isinstance(written, Constant) and isinstance(written.value, int) and written.kind == "number":
-        if not 1 <= written.value <= len(items):
+    if isinstance(written, Constant) and written.kind == "number" and written.value >= 0:
+        if written.value not in range(1, len(items) + 1):
             raise BruteForceError(f"GROUP BY {written.value} is not a position in the select list")
-        return items[written.value - 1]
+        return items[int(written.value) - 1]
     if isinstance(written, ColumnName) and scope.column(written) is None:
         return scope.output(written) or written
     return written
