@@ -202,6 +202,12 @@ def test_aggregation_of_an_empty_snapshot_yields_no_row(items: str) -> None:
     assert [len(found[instant]) for instant in (1, 2, 5, 6)] == [1, 0, 0, 0]
 
 
+def test_aggregation_of_an_empty_join_yields_no_row() -> None:
+    text = "SELECT COUNT(*), SUM(s.v) FROM s [NOW], r [NOW] WHERE s.v > r.v"
+    assert at_one(text, rows(A), rows(B)) == []
+    assert at_one(text, rows(B), rows(A)) == [(1, 3)]
+
+
 def test_having_alone_makes_one_group() -> None:
     assert at_one("SELECT 1 AS one FROM s [NOW] HAVING TRUE", rows(A, B)) == [(1,)]
     assert at_one("SELECT 1 AS one FROM s [NOW] HAVING COUNT(*) > 2", rows(A, B)) == []
