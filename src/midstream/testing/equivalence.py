@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from midstream.testing.oracle import SnapshotSeries
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = ["BagDifference", "assert_same_bag", "assert_snapshot_equivalent", "compare_bags"]
 

@@ -37,8 +37,9 @@ from hypothesis import strategies as st
 from midstream.algebra.stream import Stream
 from midstream.testing.generators_data import BATCHINGS, Draw, clocks, declared_streams, pushes
 from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, Choices, QueryWriter
-from midstream.testing.oracle import SnapshotSeries, join_intervals, snapshots
+from midstream.testing.oracle import join_intervals, snapshots
 from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = ["BATCHINGS", "CONDITIONS", "JOIN_OPERATORS", "OPERATORS", "WINDOWS", "Scenario", "heartbeat", "scenarios"]
 
