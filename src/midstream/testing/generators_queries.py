@@ -3,27 +3,31 @@
 A query is written top-down from a budget of streams, so that its widest join stays small enough to recompute
 at every instant. Every block knows the kind of each column it gives; blocks joined by set operations agree on
 their kinds first.
+
+There are two emphases. "language" writes everything the language has: all types, functions, clauses. "plans" writes
+what plans are made of: operators nested in each other over windows of different kinds and slides, with plain columns
+of small integers for expressions; such queries have more plans, more results from few rows, and run faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from hypothesis import strategies as st
-
+from midstream.testing.choices import Choices
 from midstream.testing.generators_data import Clock, DeclaredStream
 from midstream.testing.generators_expressions import (
     COMPARABLE,
     LITERAL_KINDS,
-    Draw,
     ExpressionWriter,
     ScopeColumn,
     compatible,
 )
 
-__all__ = ["CONDITIONS", "OPERATORS", "WINDOWS", "Choices", "QueryWriter"]
+__all__ = ["CONDITIONS", "EMPHASES", "OPERATORS", "WINDOWS", "QueryLimits", "QueryWriter"]
+
+T = TypeVar("T")
 
 OPERATORS = frozenset({"join", "subquery", "distinct", "aggregate", "union_all", "union", "except", "except_all"})
 """What a query may contain beside selection and projection."""
@@ -31,12 +35,18 @@ WINDOWS = frozenset({"range", "now", "unbounded", "slide", "none"})
 """Window kinds; "none" is a stream without a window, written only where the language allows it."""
 CONDITIONS = frozenset({"equality", "theta", "cross"})
 """How joined streams may be connected."""
+EMPHASES = frozenset({"language", "plans"})
+"""What a query is to exercise."""
 
 _SET_OPERATORS = {"union_all": "UNION ALL", "union": "UNION", "except": "EXCEPT", "except_all": "EXCEPT ALL"}
 
 
+# Per window kind, how often it is written when the emphasis is on plans.
+_WINDOW_WEIGHTS = {"range": 3, "slide": 4, "now": 1, "unbounded": 1, "none": 3}
+
+
 @dataclass(frozen=True)
-class Choices:
+class QueryLimits:
     """What the writer may use."""
 
     operators: Collection[str] = OPERATORS
@@ -44,6 +54,7 @@ class Choices:
     conditions: Collection[str] = CONDITIONS
     max_streams: int = 6
     min_streams: int = 1
+    emphasis: str = "language"
 
 
 @dataclass
@@ -56,21 +67,25 @@ class _Relation:
 
 @dataclass
 class QueryWriter:
-    """Writes one query; `used` afterwards holds the streams it reads, `leaves` how many FROM items do so."""
+    """Writes one query.
 
-    draw: Draw
+    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks.
+    """
+
+    choices: Choices
     clock: Clock
     streams: Sequence[DeclaredStream]
-    choices: Choices
+    limits: QueryLimits
     used: set[str] = field(default_factory=set)
     leaves: int = 0
+    slides: list[int] = field(default_factory=list)
     _names: int = 0
 
     def query(self) -> str:
         """The text of a query."""
-        budget = self._number(self.choices.min_streams, self.choices.max_streams)
+        budget = self._number(self.limits.min_streams, self.limits.max_streams)
         text, _ = self._query(budget, None, stateless=True, named=False)
-        if self._chance(8):
+        if not self._plain and self._chance(8):
             text = f"/* it's [NOW] */ {text} -- don't [NOW]"
         return text
 
@@ -78,11 +93,13 @@ class QueryWriter:
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
         """A query over at most `budget` streams; `stateless` if no operator around it keeps its rows."""
-        operators = sorted(_SET_OPERATORS.keys() & set(self.choices.operators))
-        if not operators or budget < 2 or not self._chance(4):
+        operators = sorted(_SET_OPERATORS.keys() & set(self.limits.operators))
+        if not operators or budget < 2 or not self._chance(3 if self._plain else 4):
             return self._select(budget, kinds, stateless, named)
         operator = self._pick(operators)
-        kinds = kinds or [self._pick(LITERAL_KINDS) for _ in range(self._number(1, 3))]
+        kinds = kinds or [
+            "int" if self._plain else self._pick(LITERAL_KINDS) for _ in range(self._number(1, 2 if self._plain else 3))
+        ]
         keeps_rows = operator != "union_all"
         share = self._number(1, budget - 1)
         left, columns = self._query(share, kinds, stateless and not keeps_rows, named)
@@ -96,15 +113,15 @@ class QueryWriter:
     def _select(
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
-        modes = ["plain", "plain", *sorted({"distinct", "aggregate"} & set(self.choices.operators))]
-        mode = self._pick(modes)
-        count = self._pick([1, self._number(1, budget), budget, budget]) if "join" in self.choices.operators else 1
+        others = sorted({"distinct", "aggregate"} & set(self.limits.operators))
+        mode = self._pick(["plain", "plain", *others * (2 if self._plain else 1)])
+        count = self._pick([1, self._number(1, budget), budget, budget]) if "join" in self.limits.operators else 1
         passes = stateless and mode == "plain" and count == 1
         relations = self._relations(count, budget, passes)
-        writer = ExpressionWriter(self.draw, [column for relation in relations for column in relation.columns])
+        writer = ExpressionWriter(self.choices, [column for relation in relations for column in relation.columns])
         from_text, conditions = self._from(relations, writer)
-        if self._chance(3):
-            conditions.append(self._bracketed(writer.condition(self._number(0, 2))))
+        if self._chance(6 if self._plain else 3):
+            conditions.append(self._bracketed(writer.condition(0 if self._plain else self._number(0, 2))))
         if mode == "aggregate":
             items, tail = self._aggregation(writer, kinds)
         else:
@@ -123,16 +140,23 @@ class QueryWriter:
         relations: list[_Relation] = []
         for index in range(count):
             left = budget - count + 1 if index == count - 1 else 1
-            if "subquery" in self.choices.operators and self._chance(6):
+            if "subquery" in self.limits.operators and self._nests(count, left):
                 alias = self._alias()
                 text, columns = self._query(left, None, stateless, named=True)
                 text = f"({text}){self._pick([' AS ', ' '])}{alias}"
             else:
                 text, alias, columns = self._stream(relations, stateless)
             relations.append(_Relation(text, [_qualified(column, alias) for column in columns]))
-        if count == 1 and self._chance(3):
+        if count == 1 and not self._plain and self._chance(3):
             relations[0].columns = [ScopeColumn(c.name, c.kind, c.name) for c in relations[0].columns]
         return relations
+
+    def _nests(self, count: int, budget: int) -> bool:
+        """Whether a FROM item is a subquery."""
+        if not self._plain:
+            return self._chance(6)
+        # A lone stream in FROM, and streams that could still be spent on this item, would be wasted.
+        return not self._chance(4) if count == 1 or budget > 1 else self._chance(3)
 
     def _stream(self, before: list[_Relation], stateless: bool) -> tuple[str, str, list[ScopeColumn]]:
         unread = [declared for declared in self.streams if declared.stream.name not in self.used]
@@ -142,35 +166,42 @@ class QueryWriter:
         self.leaves += 1
         window = self._window(stateless)
         free = not any(column.text.startswith(f"{name}.") for relation in before for column in relation.columns)
-        alias = name if free and self._chance(4) else self._alias()
-        text = f"{name}{window}" + ("" if alias == name else f"{self._pick([' ', ' AS '])}{alias}")
+        alias = name if free and not self._plain and self._chance(4) else self._alias()
+        between = " " if self._plain else self._pick([" ", " AS "])
+        text = f"{name}{window}" + ("" if alias == name else f"{between}{alias}")
         return text, alias, [ScopeColumn("", _kind(column.kind), column.name) for column in declared.columns]
 
     def _window(self, stateless: bool) -> str:
-        kinds = sorted(set(self.choices.windows) - (set() if stateless else {"none"})) or ["range"]
-        kind = self._pick(kinds + ["range"] * 4 * ("range" in kinds))
+        kinds = sorted(set(self.limits.windows) - (set() if stateless else {"none"})) or ["range"]
+        if self._plain:
+            kind = self._pick([kind for kind in kinds for _ in range(_WINDOW_WEIGHTS[kind])])
+        else:
+            kind = self._pick(kinds + ["range"] * 4 * ("range" in kinds))
         if kind == "none":
             return ""
         if kind == "now":
             return " [NOW]"
         if kind == "unbounded":
             return " [RANGE UNBOUNDED]"
-        slide = f" SLIDE {self._ticks([1, 2, 3, 5])}" if kind == "slide" else ""
-        return f" [RANGE {self._ticks([3, 0, 1, 5, 8, 12, 20, 20, 40])}{slide}]"
+        if kind != "slide":
+            return f" [RANGE {self._ticks(self._pick(_PLAIN_RANGES if self._plain else _RANGES))}]"
+        slide = self._pick(_PLAIN_SLIDES if self._plain else [1, 2, 3, 5])
+        self.slides.append(self.clock.ticks(slide))
+        width = self._pick(_PLAIN_RANGES if self._plain else _RANGES)
+        return f" [RANGE {self._ticks(width)} SLIDE {self._ticks(slide)}]"
 
-    def _ticks(self, choices: list[int]) -> str:
-        steps = self._pick(choices)
+    def _ticks(self, steps: int) -> str:
         if self.clock.unit is None:
             return str(steps)
         microseconds, unit = self.clock.unit
-        if self._chance(5):
+        if not self._plain and self._chance(5):
             return f"{steps * microseconds} {self._pick(['MICROSECOND', 'MICROSECONDS'])}"
         return f"{steps} {unit}{'' if steps == 1 else 'S'}"
 
     def _from(self, relations: list[_Relation], writer: ExpressionWriter) -> tuple[str, list[str]]:
         """The FROM clause and the conditions left for WHERE: JOINs with ON first, then a list with commas."""
         text, conditions = relations[0].text, []
-        joined = self._number(0, len(relations) - 1)
+        joined = 0 if self._plain else self._number(0, len(relations) - 1)
         shared = self._chance(2)
         for index, relation in enumerate(relations[1:], start=1):
             earlier = [column for other in relations[:index] for column in other.columns]
@@ -192,12 +223,15 @@ class QueryWriter:
         if shared:
             pairs = [(a, b) for a, b in pairs if a.name == b.name == "k"] or pairs
         # Equality of event times is rare and joins on it dull; it stays possible.
-        pairs = [(a, b) for a, b in pairs if a.name != "ts" or self._chance(4)] or pairs
-        style = self._pick(sorted(self.choices.conditions) + ["equality"] * 3 * ("equality" in self.choices.conditions))
+        keep_times = not self._plain and self._chance(4)
+        pairs = [(a, b) for a, b in pairs if a.name != "ts" or keep_times] or pairs
+        style = self._pick(sorted(self.limits.conditions) + ["equality"] * 3 * ("equality" in self.limits.conditions))
         if style == "cross" or not pairs:
             return ""
         a, b = self._pick(pairs)
         if style == "equality":
+            if self._plain:
+                return f"{a.text} = {b.text}"
             form = writer.key_form(a.kind) if a.kind == b.kind and self._chance(3) else "{}"
             left, right = self._pick([(form.format(a.text), form.format(b.text)), (b.text, a.text)])
             condition = f"{left} = {right}"
@@ -221,8 +255,11 @@ class QueryWriter:
     def _items(self, writer: ExpressionWriter, kinds: list[str] | None, plain: bool) -> list[tuple[str, str]]:
         """Select items as (text, kind)."""
         if kinds is not None:
-            return [(writer.value(kind, self._number(0, 2)), kind) for kind in kinds]
+            return [(writer.value(kind, 0 if self._plain else self._number(0, 2)), kind) for kind in kinds]
         items = []
+        if self._plain:
+            columns = [column for column in writer.columns if column.kind == "int"] or writer.columns
+            return [(column.text, column.kind) for column in self._some(columns, 2)]
         for _ in range(self._number(1, 4)):
             column = self._pick(writer.columns)
             if plain and self._chance(8):
@@ -238,7 +275,8 @@ class QueryWriter:
         """Select items of an aggregation, and its GROUP BY and HAVING."""
         groupable = [column for column in writer.columns if column.kind in COMPARABLE]
         chosen = [self._pick(groupable) for _ in range(self._number(0, 2))] if groupable else []
-        keys = {writer.key_form(column.kind).format(column.text): column.kind for column in chosen}
+        forms = ["{}" if self._plain else writer.key_form(column.kind) for column in chosen]
+        keys = {form.format(column.text): column.kind for form, column in zip(forms, chosen, strict=True)}
         plain = {text: kind for text, kind in keys.items() if text in {column.text for column in chosen}}
         if kinds is None:
             items = [(text, plain.get(text, "approximate")) for text in keys if self._chance(2)]
@@ -250,7 +288,9 @@ class QueryWriter:
                 use_key = matching and self._chance(2)
                 items.append((self._pick(matching), kind) if use_key else self._aggregate(writer, kind))
         tail = f" GROUP BY {', '.join(keys)}" if keys else ""
-        if self._chance(3):
+        if self._plain:
+            tail += " HAVING COUNT(*) > 1" if self._chance(6) else ""
+        elif self._chance(3):
             text, kind = self._aggregate(writer, self._pick(["int", "float", "text"]))
             test = self._pick(
                 [f"{text} >= {writer.pick(_HAVING_LITERALS[kind])}", f"{text} IS NOT NULL", "COUNT(*) > 1"]
@@ -261,6 +301,9 @@ class QueryWriter:
     def _aggregate(self, writer: ExpressionWriter, kind: str | None) -> tuple[str, str]:
         """An aggregate as (text, kind), of the given kind if there is one."""
         forms: list[tuple[str, str]] = [("COUNT(*)", "int")]
+        if self._plain:
+            function = self._pick(["COUNT({})", "SUM({})", "MIN({})", "MAX({})", "COUNT(DISTINCT {})", "COUNT(*)"])
+            return function.format(writer.leaf("int")), "int"
         column = self._pick(writer.columns)
         if column.kind in COMPARABLE:
             forms.append((f"COUNT({self._pick(['', 'DISTINCT '])}{column.text})", "int"))
@@ -286,7 +329,7 @@ class QueryWriter:
         for text, kind in items:
             self._names += 1
             name = f"n{self._names}"
-            parts.append(f"{text} AS {name}" if named or self._chance(2) else text)
+            parts.append(f"{text} AS {name}" if named or (not self._plain and self._chance(2)) else text)
             # A computed decimal has more digits than its columns; nothing is computed with it again.
             computed = kind == "decimal" and not text.replace(".", "").replace("_", "").isalnum()
             columns.append(ScopeColumn("", "wide" if computed else kind, name))
@@ -298,19 +341,34 @@ class QueryWriter:
         self._names += 1
         return f"r{self._names}"
 
-    def _pick(self, options: Collection[Any]) -> Any:
-        return self.draw(st.sampled_from(list(options)))
+    @property
+    def _plain(self) -> bool:
+        """Whether expressions are kept plain, as they are when the emphasis is on plans."""
+        return self.limits.emphasis == "plans"
+
+    def _some(self, options: Sequence[T], most: int) -> list[T]:
+        """At most so many different options."""
+        first = self._number(0, len(options) - 1)
+        return [options[(first + n) % len(options)] for n in range(min(self._number(1, most), len(options)))]
+
+    def _pick(self, options: Sequence[T]) -> T:
+        return self.choices.pick(options)
 
     def _number(self, low: int, high: int) -> int:
-        return int(self.draw(st.integers(low, high)))
+        return self.choices.number(low, high)
 
     def _chance(self, one_in: int) -> bool:
-        return self._number(0, one_in - 1) == one_in - 1
+        return self.choices.chance(one_in)
 
     def _bracketed(self, condition: str) -> str:
         return f"({condition})" if " OR " in condition or self._chance(3) else condition
 
 
+_RANGES = [3, 0, 1, 5, 8, 12, 20, 20, 40]
+# Widths that are no multiples of the slides, and slides that do not divide each other, keep results of neighbouring
+# operators final up to different instants.
+_PLAIN_RANGES = [3, 1, 4, 5, 7, 8, 10, 13, 20]
+_PLAIN_SLIDES = [2, 3, 4, 5, 7, 8, 1]
 _HAVING_LITERALS = {"int": ["0", "1", "3"], "float": ["0.0", "1.5"], "text": ["''", "'a'"]}
 
 
