@@ -38,7 +38,8 @@ from hypothesis import strategies as st
 from midstream.algebra.stream import Stream
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators_data import BATCHINGS, clock, declared_streams, pushes
-from midstream.testing.generators_queries import CONDITIONS, EMPHASES, OPERATORS, WINDOWS, QueryLimits, QueryWriter
+from midstream.testing.generators_plans import PlanQueryWriter
+from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, QueryLimits, QueryWriter
 from midstream.testing.oracle import SnapshotSeries, join_intervals, snapshots
 from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
 
@@ -57,9 +58,12 @@ __all__ = [
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
 
+EMPHASES = frozenset({"language", "plans"})
+"""What a scenario's query is to exercise."""
+
 # Rows per stream by the number of streams joined: the oracle may have to look at every combination.
 _MAX_ROWS = {1: 14, 2: 10, 3: 7, 4: 5, 5: 4}
-_FEW_ROWS = {1: 8, 2: 6, 3: 5, 4: 4, 5: 4}
+_FEW_ROWS = {1: 7, 2: 5, 3: 4, 4: 3, 5: 2, 6: 2}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,18 +128,20 @@ def random_scenario(
     and clauses) or "plans" (nested operators over windows of different kinds, plain expressions).
     """
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
-    limits = QueryLimits(operators, windows, conditions, max_streams, min_streams, emphasis)
     plain = emphasis == "plans"
     time = clock(choices, event_time)
     declared = declared_streams(choices, time, choices.number(1, max_streams), plain)
-    writer = QueryWriter(choices, time, declared, limits)
+    limits = QueryLimits(operators, windows, conditions, max_streams, min_streams)
+    writer = (PlanQueryWriter if plain else QueryWriter)(choices, time, declared, limits)
     text = writer.query()
     read = [stream for stream in declared if stream.stream.name in writer.used]
     limit = max_rows
     if limit is None:
         limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
-    made = pushes(choices, time, read, limit, batchings, writer.slides if plain else ())
-    return Scenario(text, tuple(stream.stream for stream in read), made)
+    slides = writer.slides if isinstance(writer, PlanQueryWriter) else ()
+    return Scenario(
+        text, tuple(stream.stream for stream in read), pushes(choices, time, read, limit, batchings, slides)
+    )
 
 
 def scenarios(**limits: Any) -> st.SearchStrategy[Scenario]:

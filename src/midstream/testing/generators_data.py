@@ -32,6 +32,7 @@ _MOMENTS = [
 ]
 
 KINDS: dict[str, tuple[list[pa.DataType], list[Any]]] = {
+    "small": ([pa.int64()], [1, 2, 0]),
     "integer": ([*_SIGNED, pa.uint8(), pa.uint32()], [0, 1, 2, 3, 5]),
     "signed": (_SIGNED, [-3, -1, 0, 1, 2]),
     "big": ([pa.int64()], [_BIG, _BIG - 1, -_BIG, 1 - _BIG, 0, 1]),
@@ -58,6 +59,7 @@ KINDS: dict[str, tuple[list[pa.DataType], list[Any]]] = {
     ),
 }
 """Per kind of value: the column types it may have, and its domain."""
+_KINDS = [kind for kind in KINDS if kind != "small"]
 
 _NESTED_VALUES = {
     pa.list_(pa.int32()): [[], [1], [1, None]],
@@ -138,17 +140,17 @@ def declared_streams(choices: Choices, clock: Clock, count: int, plain: bool = F
 
     If `plain`, they have two columns of small integers beside the event time.
     """
-    kinds = [kind for kind in KINDS if kind != "nested"]
-    key_kind = "integer" if plain else choices.pick(["integer", "integer", "signed", "text", *kinds])
+    kinds = [kind for kind in _KINDS if kind != "nested"]
+    key_kind = "small" if plain else choices.pick(["integer", "integer", "signed", "text", *kinds])
     return [_declare(choices, clock, f"s{index}", key_kind, plain) for index in range(count)]
 
 
 def _declare(choices: Choices, clock: Clock, name: str, key_kind: str, plain: bool) -> DeclaredStream:
     columns = [DeclaredColumn("ts", clock.kind, choices.pick(clock.types))]
     if plain:
-        columns += [DeclaredColumn(column, "integer", pa.int64()) for column in _COLUMN_NAMES[:2]]
+        columns += [DeclaredColumn(column, "small", pa.int64()) for column in _COLUMN_NAMES[:2]]
     else:
-        others = [choices.pick(["integer", *KINDS]) for _ in range(choices.number(1, len(_COLUMN_NAMES) - 1))]
+        others = [choices.pick(["integer", *_KINDS]) for _ in range(choices.number(1, len(_COLUMN_NAMES) - 1))]
         for column, kind in zip(_COLUMN_NAMES, [key_kind, *others], strict=False):
             columns.append(DeclaredColumn(column, kind, choices.pick(KINDS[kind][0])))
     lateness = choices.pick([0, 0, 0, 3] if plain else [0, 0, 3, 20])
@@ -175,7 +177,7 @@ def pushes(
     stand at their boundaries and one tick before and after them.
     """
     origin = choices.pick([0, -10, -3, 100])
-    palette = _Palette(choices, choices.number(1, 2 if max_rows < 7 else 4))
+    palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
     waiting = {declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows) for declared in streams}
     heartbeats = _Heartbeats(clock, streams, sorted(set(slides)))
     batching = choices.pick(batchings)
@@ -211,8 +213,9 @@ class _Palette:
     def _of(self, column: DeclaredColumn) -> list[Any]:
         key = column.type if column.kind == "nested" else column.kind
         if key not in self._values:
+            repeats = 5 if column.kind == "small" else 2
             domain = _NESTED_VALUES.get(column.type, KINDS[column.kind][1])
-            self._values[key] = [*[self._choices.pick(domain) for _ in range(self._size)] * 2, None]
+            self._values[key] = [*[self._choices.pick(domain) for _ in range(self._size)] * repeats, None]
         return self._values[key]
 
 
@@ -225,6 +228,9 @@ def _arrivals(
     all rows before it is on time in every batching and interleaving. Each row may be absent, so that failures shrink
     to few rows though most inputs have many.
     """
+    advances = (
+        [0, 1, 1, 2, 3, 9] if any(column.kind != "small" for column in declared.columns[1:]) else [0, 1, 1, 2, 2, 3, 5]
+    )
     newest = origin + choices.number(0, 4)
     arrivals: list[_Arrival] = []
     for _ in range(max_rows):
@@ -236,7 +242,7 @@ def _arrivals(
         elif role >= 9 and arrivals and arrivals[-1][0] == newest:
             arrivals.append(arrivals[-1])
         else:
-            newest += choices.pick([0, 1, 1, 2, 3, 9])
+            newest += choices.pick(advances)
             delay = choices.number(0, declared.lateness_steps) if declared.lateness_steps else 0
             arrivals.append((newest - delay, palette.row(declared.columns[1:])))
     return arrivals
@@ -260,10 +266,10 @@ class _Heartbeats:
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
         choice = choices.number(0, 5)
-        if choice < (2 if self._slides else 4) or (oldest is None and not self._slides):
+        if choice < (3 if self._slides else 4) or (oldest is None and not self._slides):
             return [batch]
         self._explicit = choices.pick(self._watermarks(oldest))
-        return [(batch, self._explicit)] if choice == 5 else [batch, Push({}, self._explicit)]
+        return [(batch, self._explicit)] if choice >= 4 else [batch, Push({}, self._explicit)]
 
     def _watermarks(self, oldest: int | None) -> list[int]:
         """Allowed watermarks: at the oldest waiting row, and around the slides' boundaries before it."""

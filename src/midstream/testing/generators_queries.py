@@ -3,10 +3,6 @@
 A query is written top-down from a budget of streams, so that its widest join stays small enough to recompute
 at every instant. Every block knows the kind of each column it gives; blocks joined by set operations agree on
 their kinds first.
-
-There are two emphases. "language" writes everything the language has: all types, functions, clauses. "plans" writes
-what plans are made of: operators nested in each other over windows of different kinds and slides, with plain columns
-of small integers for expressions; such queries have more plans, more results from few rows, and run faster.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from midstream.testing.generators_expressions import (
     compatible,
 )
 
-__all__ = ["CONDITIONS", "EMPHASES", "OPERATORS", "WINDOWS", "QueryLimits", "QueryWriter"]
+__all__ = ["CONDITIONS", "OPERATORS", "SET_OPERATORS", "WINDOWS", "QueryLimits", "QueryWriter"]
 
 T = TypeVar("T")
 
@@ -35,14 +31,8 @@ WINDOWS = frozenset({"range", "now", "unbounded", "slide", "none"})
 """Window kinds; "none" is a stream without a window, written only where the language allows it."""
 CONDITIONS = frozenset({"equality", "theta", "cross"})
 """How joined streams may be connected."""
-EMPHASES = frozenset({"language", "plans"})
-"""What a query is to exercise."""
 
-_SET_OPERATORS = {"union_all": "UNION ALL", "union": "UNION", "except": "EXCEPT", "except_all": "EXCEPT ALL"}
-
-
-# Per window kind, how often it is written when the emphasis is on plans.
-_WINDOW_WEIGHTS = {"range": 3, "slide": 4, "now": 1, "unbounded": 1, "none": 3}
+SET_OPERATORS = {"union_all": "UNION ALL", "union": "UNION", "except": "EXCEPT", "except_all": "EXCEPT ALL"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,6 @@ class QueryLimits:
     conditions: Collection[str] = CONDITIONS
     max_streams: int = 6
     min_streams: int = 1
-    emphasis: str = "language"
 
 
 @dataclass
@@ -67,10 +56,7 @@ class _Relation:
 
 @dataclass
 class QueryWriter:
-    """Writes one query.
-
-    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks.
-    """
+    """Writes one query; `used` afterwards holds the streams it reads, `leaves` how many FROM items do so."""
 
     choices: Choices
     clock: Clock
@@ -78,14 +64,13 @@ class QueryWriter:
     limits: QueryLimits
     used: set[str] = field(default_factory=set)
     leaves: int = 0
-    slides: list[int] = field(default_factory=list)
     _names: int = 0
 
     def query(self) -> str:
         """The text of a query."""
         budget = self._number(self.limits.min_streams, self.limits.max_streams)
         text, _ = self._query(budget, None, stateless=True, named=False)
-        if not self._plain and self._chance(8):
+        if self._chance(8):
             text = f"/* it's [NOW] */ {text} -- don't [NOW]"
         return text
 
@@ -93,35 +78,33 @@ class QueryWriter:
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
         """A query over at most `budget` streams; `stateless` if no operator around it keeps its rows."""
-        operators = sorted(_SET_OPERATORS.keys() & set(self.limits.operators))
-        if not operators or budget < 2 or not self._chance(3 if self._plain else 4):
+        operators = sorted(SET_OPERATORS.keys() & set(self.limits.operators))
+        if not operators or budget < 2 or not self._chance(4):
             return self._select(budget, kinds, stateless, named)
         operator = self._pick(operators)
-        kinds = kinds or [
-            "int" if self._plain else self._pick(LITERAL_KINDS) for _ in range(self._number(1, 2 if self._plain else 3))
-        ]
+        kinds = kinds or [self._pick(LITERAL_KINDS) for _ in range(self._number(1, 3))]
         keeps_rows = operator != "union_all"
         share = self._number(1, budget - 1)
         left, columns = self._query(share, kinds, stateless and not keeps_rows, named)
         right, _ = self._query(budget - share, kinds, stateless and not keeps_rows, named)
-        if any(word in right for word in _SET_OPERATORS.values()) or self._chance(6):
+        if any(word in right for word in SET_OPERATORS.values()) or self._chance(6):
             right = f"({right})"
         if self._chance(6):
             left = f"({left})"
-        return f"{left} {_SET_OPERATORS[operator]} {right}", columns
+        return f"{left} {SET_OPERATORS[operator]} {right}", columns
 
     def _select(
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
-        others = sorted({"distinct", "aggregate"} & set(self.limits.operators))
-        mode = self._pick(["plain", "plain", *others * (2 if self._plain else 1)])
+        modes = ["plain", "plain", *sorted({"distinct", "aggregate"} & set(self.limits.operators))]
+        mode = self._pick(modes)
         count = self._pick([1, self._number(1, budget), budget, budget]) if "join" in self.limits.operators else 1
         passes = stateless and mode == "plain" and count == 1
         relations = self._relations(count, budget, passes)
         writer = ExpressionWriter(self.choices, [column for relation in relations for column in relation.columns])
         from_text, conditions = self._from(relations, writer)
-        if self._chance(6 if self._plain else 3):
-            conditions.append(self._bracketed(writer.condition(0 if self._plain else self._number(0, 2))))
+        if self._chance(3):
+            conditions.append(self._bracketed(writer.condition(self._number(0, 2))))
         if mode == "aggregate":
             items, tail = self._aggregation(writer, kinds)
         else:
@@ -140,23 +123,16 @@ class QueryWriter:
         relations: list[_Relation] = []
         for index in range(count):
             left = budget - count + 1 if index == count - 1 else 1
-            if "subquery" in self.limits.operators and self._nests(count, left):
+            if "subquery" in self.limits.operators and self._chance(6):
                 alias = self._alias()
                 text, columns = self._query(left, None, stateless, named=True)
                 text = f"({text}){self._pick([' AS ', ' '])}{alias}"
             else:
                 text, alias, columns = self._stream(relations, stateless)
             relations.append(_Relation(text, [_qualified(column, alias) for column in columns]))
-        if count == 1 and not self._plain and self._chance(3):
+        if count == 1 and self._chance(3):
             relations[0].columns = [ScopeColumn(c.name, c.kind, c.name) for c in relations[0].columns]
         return relations
-
-    def _nests(self, count: int, budget: int) -> bool:
-        """Whether a FROM item is a subquery."""
-        if not self._plain:
-            return self._chance(6)
-        # A lone stream in FROM, and streams that could still be spent on this item, would be wasted.
-        return not self._chance(4) if count == 1 or budget > 1 else self._chance(3)
 
     def _stream(self, before: list[_Relation], stateless: bool) -> tuple[str, str, list[ScopeColumn]]:
         unread = [declared for declared in self.streams if declared.stream.name not in self.used]
@@ -166,42 +142,35 @@ class QueryWriter:
         self.leaves += 1
         window = self._window(stateless)
         free = not any(column.text.startswith(f"{name}.") for relation in before for column in relation.columns)
-        alias = name if free and not self._plain and self._chance(4) else self._alias()
-        between = " " if self._plain else self._pick([" ", " AS "])
-        text = f"{name}{window}" + ("" if alias == name else f"{between}{alias}")
+        alias = name if free and self._chance(4) else self._alias()
+        text = f"{name}{window}" + ("" if alias == name else f"{self._pick([' ', ' AS '])}{alias}")
         return text, alias, [ScopeColumn("", _kind(column.kind), column.name) for column in declared.columns]
 
     def _window(self, stateless: bool) -> str:
         kinds = sorted(set(self.limits.windows) - (set() if stateless else {"none"})) or ["range"]
-        if self._plain:
-            kind = self._pick([kind for kind in kinds for _ in range(_WINDOW_WEIGHTS[kind])])
-        else:
-            kind = self._pick(kinds + ["range"] * 4 * ("range" in kinds))
+        kind = self._pick(kinds + ["range"] * 4 * ("range" in kinds))
         if kind == "none":
             return ""
         if kind == "now":
             return " [NOW]"
         if kind == "unbounded":
             return " [RANGE UNBOUNDED]"
-        if kind != "slide":
-            return f" [RANGE {self._ticks(self._pick(_PLAIN_RANGES if self._plain else _RANGES))}]"
-        slide = self._pick(_PLAIN_SLIDES if self._plain else [1, 2, 3, 5])
-        self.slides.append(self.clock.ticks(slide))
-        width = self._pick(_PLAIN_RANGES if self._plain else _RANGES)
-        return f" [RANGE {self._ticks(width)} SLIDE {self._ticks(slide)}]"
+        slide = f" SLIDE {self._ticks([1, 2, 3, 5])}" if kind == "slide" else ""
+        return f" [RANGE {self._ticks([3, 0, 1, 5, 8, 12, 20, 20, 40])}{slide}]"
 
-    def _ticks(self, steps: int) -> str:
+    def _ticks(self, choices: list[int]) -> str:
+        steps = self._pick(choices)
         if self.clock.unit is None:
             return str(steps)
         microseconds, unit = self.clock.unit
-        if not self._plain and self._chance(5):
+        if self._chance(5):
             return f"{steps * microseconds} {self._pick(['MICROSECOND', 'MICROSECONDS'])}"
         return f"{steps} {unit}{'' if steps == 1 else 'S'}"
 
     def _from(self, relations: list[_Relation], writer: ExpressionWriter) -> tuple[str, list[str]]:
         """The FROM clause and the conditions left for WHERE: JOINs with ON first, then a list with commas."""
         text, conditions = relations[0].text, []
-        joined = 0 if self._plain else self._number(0, len(relations) - 1)
+        joined = self._number(0, len(relations) - 1)
         shared = self._chance(2)
         for index, relation in enumerate(relations[1:], start=1):
             earlier = [column for other in relations[:index] for column in other.columns]
@@ -223,15 +192,12 @@ class QueryWriter:
         if shared:
             pairs = [(a, b) for a, b in pairs if a.name == b.name == "k"] or pairs
         # Equality of event times is rare and joins on it dull; it stays possible.
-        keep_times = not self._plain and self._chance(4)
-        pairs = [(a, b) for a, b in pairs if a.name != "ts" or keep_times] or pairs
+        pairs = [(a, b) for a, b in pairs if a.name != "ts" or self._chance(4)] or pairs
         style = self._pick(sorted(self.limits.conditions) + ["equality"] * 3 * ("equality" in self.limits.conditions))
         if style == "cross" or not pairs:
             return ""
         a, b = self._pick(pairs)
         if style == "equality":
-            if self._plain:
-                return f"{a.text} = {b.text}"
             form = writer.key_form(a.kind) if a.kind == b.kind and self._chance(3) else "{}"
             left, right = self._pick([(form.format(a.text), form.format(b.text)), (b.text, a.text)])
             condition = f"{left} = {right}"
@@ -255,11 +221,8 @@ class QueryWriter:
     def _items(self, writer: ExpressionWriter, kinds: list[str] | None, plain: bool) -> list[tuple[str, str]]:
         """Select items as (text, kind)."""
         if kinds is not None:
-            return [(writer.value(kind, 0 if self._plain else self._number(0, 2)), kind) for kind in kinds]
+            return [(writer.value(kind, self._number(0, 2)), kind) for kind in kinds]
         items = []
-        if self._plain:
-            columns = [column for column in writer.columns if column.kind == "int"] or writer.columns
-            return [(column.text, column.kind) for column in self._some(columns, 2)]
         for _ in range(self._number(1, 4)):
             column = self._pick(writer.columns)
             if plain and self._chance(8):
@@ -275,8 +238,7 @@ class QueryWriter:
         """Select items of an aggregation, and its GROUP BY and HAVING."""
         groupable = [column for column in writer.columns if column.kind in COMPARABLE]
         chosen = [self._pick(groupable) for _ in range(self._number(0, 2))] if groupable else []
-        forms = ["{}" if self._plain else writer.key_form(column.kind) for column in chosen]
-        keys = {form.format(column.text): column.kind for form, column in zip(forms, chosen, strict=True)}
+        keys = {writer.key_form(column.kind).format(column.text): column.kind for column in chosen}
         plain = {text: kind for text, kind in keys.items() if text in {column.text for column in chosen}}
         if kinds is None:
             items = [(text, plain.get(text, "approximate")) for text in keys if self._chance(2)]
@@ -288,9 +250,7 @@ class QueryWriter:
                 use_key = matching and self._chance(2)
                 items.append((self._pick(matching), kind) if use_key else self._aggregate(writer, kind))
         tail = f" GROUP BY {', '.join(keys)}" if keys else ""
-        if self._plain:
-            tail += " HAVING COUNT(*) > 1" if self._chance(6) else ""
-        elif self._chance(3):
+        if self._chance(3):
             text, kind = self._aggregate(writer, self._pick(["int", "float", "text"]))
             test = self._pick(
                 [f"{text} >= {writer.pick(_HAVING_LITERALS[kind])}", f"{text} IS NOT NULL", "COUNT(*) > 1"]
@@ -301,9 +261,6 @@ class QueryWriter:
     def _aggregate(self, writer: ExpressionWriter, kind: str | None) -> tuple[str, str]:
         """An aggregate as (text, kind), of the given kind if there is one."""
         forms: list[tuple[str, str]] = [("COUNT(*)", "int")]
-        if self._plain:
-            function = self._pick(["COUNT({})", "SUM({})", "MIN({})", "MAX({})", "COUNT(DISTINCT {})", "COUNT(*)"])
-            return function.format(writer.leaf("int")), "int"
         column = self._pick(writer.columns)
         if column.kind in COMPARABLE:
             forms.append((f"COUNT({self._pick(['', 'DISTINCT '])}{column.text})", "int"))
@@ -329,7 +286,7 @@ class QueryWriter:
         for text, kind in items:
             self._names += 1
             name = f"n{self._names}"
-            parts.append(f"{text} AS {name}" if named or (not self._plain and self._chance(2)) else text)
+            parts.append(f"{text} AS {name}" if named or self._chance(2) else text)
             # A computed decimal has more digits than its columns; nothing is computed with it again.
             computed = kind == "decimal" and not text.replace(".", "").replace("_", "").isalnum()
             columns.append(ScopeColumn("", "wide" if computed else kind, name))
@@ -340,16 +297,6 @@ class QueryWriter:
     def _alias(self) -> str:
         self._names += 1
         return f"r{self._names}"
-
-    @property
-    def _plain(self) -> bool:
-        """Whether expressions are kept plain, as they are when the emphasis is on plans."""
-        return self.limits.emphasis == "plans"
-
-    def _some(self, options: Sequence[T], most: int) -> list[T]:
-        """At most so many different options."""
-        first = self._number(0, len(options) - 1)
-        return [options[(first + n) % len(options)] for n in range(min(self._number(1, most), len(options)))]
 
     def _pick(self, options: Sequence[T]) -> T:
         return self.choices.pick(options)
@@ -364,11 +311,6 @@ class QueryWriter:
         return f"({condition})" if " OR " in condition or self._chance(3) else condition
 
 
-_RANGES = [3, 0, 1, 5, 8, 12, 20, 20, 40]
-# Widths that are no multiples of the slides, and slides that do not divide each other, keep results of neighbouring
-# operators final up to different instants.
-_PLAIN_RANGES = [3, 1, 4, 5, 7, 8, 10, 13, 20]
-_PLAIN_SLIDES = [2, 3, 4, 5, 7, 8, 1]
 _HAVING_LITERALS = {"int": ["0", "1", "3"], "float": ["0.0", "1.5"], "text": ["''", "'a'"]}
 
 

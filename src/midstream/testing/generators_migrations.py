@@ -1,0 +1,124 @@
+"""Random migration cases: which plans, by which strategies, at which moments, and where derived state is lost.
+
+`migration_cases()` is a Hypothesis strategy, `random_case` makes a case from any source of choices. A case is made of
+the choices of its scenario, then those of its changes, so that several lists of changes can be tried on one scenario
+(whose expected result is computed once) and each still has a recording of its own.
+
+Choices lean to where migrations are hard: changes come in clusters, one before the other is over; derived state is
+lost right after a change; strategies that can only refuse the query's plans are tried now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from midstream.algebra.plan import Plan
+from midstream.engine.box import CHUNK_ROWS
+from midstream.testing.choices import Choices, Draw, HypothesisChoices
+from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
+from midstream.testing.generators_queries import OPERATORS, WINDOWS
+from midstream.testing.migration_cases import (
+    REBUILDS,
+    STRATEGIES,
+    Migrate,
+    MigrationCase,
+    Rebuild,
+    may_refuse,
+    plans_of,
+)
+
+__all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
+
+_BOUNDED = WINDOWS - {"unbounded", "none"}
+_PROFILES = [(_BOUNDED, OPERATORS)] * 5 + [(_BOUNDED, JOIN_OPERATORS)] * 2 + [(WINDOWS, OPERATORS)] * 3
+"""Windows and operators: gen-mig and parallel-track accept bounded windows only, parallel-track joins only."""
+
+
+def random_case(choices: Choices, *, rebuilds: bool = True, **limits: Any) -> MigrationCase:
+    """A case of one scenario and one list of changes; `limits` are those of `random_scenario`."""
+    return random_changes(choices, random_migrated_scenario(choices, **limits), rebuilds=rebuilds)
+
+
+def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrategy[MigrationCase]:
+    """Cases drawn by Hypothesis; the options are those of `random_case`."""
+
+    @st.composite
+    def build(draw: Draw) -> MigrationCase:
+        return random_case(HypothesisChoices(draw), rebuilds=rebuilds, **limits)
+
+    return build()
+
+
+def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
+    """A scenario whose query has more than one plan."""
+    windows, operators = choices.pick(_PROFILES)
+    emphasis = choices.pick(["plans"] * 7 + ["language"])
+    least = choices.pick([3] * 7 + [2])
+    given = {
+        "operators": operators,
+        "windows": windows,
+        "emphasis": emphasis,
+        "min_streams": least,
+        "batchings": ["mixed", "mixed", "rows"],
+        **limits,
+    }
+    scenario = random_scenario(choices, **given)
+    if len(plans_of(scenario)[1]) < 2:
+        choices.reject()
+    return scenario
+
+
+def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
+    """The scenario with a list of changes, at least one of them a migration."""
+    _, plans = plans_of(scenario)
+    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds)
+    first_plan = writer.plan
+    chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
+    return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
+
+
+class _ChangeWriter:
+    """Writes a list of changes; `plan` is the one in force after those written so far, if none is refused."""
+
+    def __init__(self, choices: Choices, plans: Sequence[Plan], pushes: int, rebuilds: bool) -> None:
+        self.plan = choices.number(0, len(plans) - 1)
+        self._choices = choices
+        self._plans = plans
+        self._pushes = pushes
+        self._rebuilds = rebuilds
+        self._accepted = [way for way in STRATEGIES if not _always_refuses(way, plans[0])]
+
+    def changes(self) -> list[Migrate | Rebuild]:
+        choices = self._choices
+        moment = choices.number(0, self._pushes)
+        changes: list[Migrate | Rebuild] = []
+        if self._rebuilds and choices.chance(5):
+            changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))
+        for _ in range(choices.pick([1, 2, 2, 3, 4])):
+            changes.append(self._migration(moment))
+            if self._rebuilds and choices.chance(3):
+                moment = self._later(moment)
+                changes.append(Rebuild(moment, choices.pick(REBUILDS)))
+            moment = self._later(moment)
+        return changes
+
+    def _migration(self, moment: int) -> Migrate:
+        choices = self._choices
+        # The plans next to each other differ in more than the order of joins, where the query allows that.
+        step = choices.pick([1, choices.number(1, len(self._plans) - 1)])
+        self.plan = (self.plan + step) % len(self._plans)
+        strategy, options = choices.pick(STRATEGIES if choices.chance(16) else self._accepted)
+        return Migrate(moment, self.plan, strategy, options)
+
+    def _later(self, moment: int) -> int:
+        """This moment, the next one, or any after it."""
+        return min(self._pushes, moment + self._choices.pick([0, 1, 1, 2, self._choices.number(0, self._pushes)]))
+
+
+def _always_refuses(way: tuple[str, Any], plan: Plan) -> bool:
+    strategy, options = way
+    # Whether jisc and moving-state refuse depends on what must be computed anew.
+    return strategy not in REBUILDS and may_refuse(strategy, options.items(), plan)
