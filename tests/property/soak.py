@@ -1,4 +1,4 @@
-"""`make soak`: random migration cases for some minutes on all cores, each judged by DuckDB; failures are shrunk and printed.
+"""`make soak`: random migration cases on all cores for some minutes, each judged by DuckDB; failures come out small.
 
     python -m tests.property.soak --minutes 60
     python -m tests.property.soak --minutes 5 --seed 20260101   (the same cases as the run that printed this seed)

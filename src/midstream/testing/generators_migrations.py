@@ -19,7 +19,7 @@ from midstream.algebra.plan import Plan
 from midstream.engine.box import CHUNK_ROWS
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
-from midstream.testing.generators_queries import OPERATORS, WINDOWS
+from midstream.testing.generators_queries import OPERATORS
 from midstream.testing.migration_cases import (
     REBUILDS,
     STRATEGIES,
@@ -32,9 +32,9 @@ from midstream.testing.migration_cases import (
 
 __all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
 
-_BOUNDED = WINDOWS - {"unbounded", "none"}
-_PROFILES = [(_BOUNDED, OPERATORS)] * 5 + [(_BOUNDED, JOIN_OPERATORS)] * 2 + [(WINDOWS, OPERATORS)] * 3
-"""Windows and operators: gen-mig and parallel-track accept bounded windows only, parallel-track joins only."""
+_ENDLESS = ("unbounded", "none")
+_BOUNDED = ("slide", "range", "now")
+_OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
 
 
 def random_case(choices: Choices, *, rebuilds: bool = True, **limits: Any) -> MigrationCase:
@@ -54,7 +54,10 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
-    windows, operators = choices.pick(_PROFILES)
+    windows, operators = _some_windows(choices), _some_operators(choices)
+    if "none" in windows:
+        # Only under a union beside other rows does a stream without a window have plans to choose from.
+        operators |= {"union_all"}
     emphasis = choices.pick(["plans"] * 7 + ["language"])
     least = choices.pick([3] * 7 + [2])
     given = {
@@ -69,6 +72,22 @@ def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     if len(plans_of(scenario)[1]) < 2:
         choices.reject()
     return scenario
+
+
+def _some_windows(choices: Choices) -> set[str]:
+    """Some window kinds: queries of few kinds have more of each together than queries of all kinds have."""
+    windows = {kind for kind in _BOUNDED if choices.chance(2)}
+    # Gen-mig and parallel-track refuse windows that never end.
+    if choices.chance(3):
+        windows |= {kind for kind in _ENDLESS if not choices.chance(3)}
+    return windows if windows - {"none"} else windows | {"slide"}
+
+
+def _some_operators(choices: Choices) -> set[str]:
+    """Some operators, or joins and their unions alone, which is what all strategies accept."""
+    if choices.chance(5):
+        return set(JOIN_OPERATORS)
+    return {"join", "subquery", *(operator for operator in _OTHER_OPERATORS if choices.chance(2))}
 
 
 def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
@@ -89,7 +108,7 @@ class _ChangeWriter:
         self._plans = plans
         self._pushes = pushes
         self._rebuilds = rebuilds
-        self._accepted = [way for way in STRATEGIES if not _always_refuses(way, plans[0])]
+        self._accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
@@ -110,7 +129,7 @@ class _ChangeWriter:
         # The plans next to each other differ in more than the order of joins, where the query allows that.
         step = choices.pick([1, choices.number(1, len(self._plans) - 1)])
         self.plan = (self.plan + step) % len(self._plans)
-        strategy, options = choices.pick(STRATEGIES if choices.chance(16) else self._accepted)
+        strategy, options = choices.pick(list(STRATEGIES.values()) if choices.chance(16) else self._accepted)
         return Migrate(moment, self.plan, strategy, options)
 
     def _later(self, moment: int) -> int:

@@ -27,13 +27,13 @@ _OPERATOR_WEIGHTS = {
     "plain": 3,
     "distinct": 2,
     "aggregate": 3,
-    "union_all": 2,
-    "except_all": 2,
+    "union_all": 3,
+    "except_all": 3,
     "union": 1,
-    "except": 1,
+    "except": 2,
 }
 """How often a block of the query has an operator; "plain" is a join, or a projection."""
-_WINDOW_WEIGHTS = {"slide": 9, "range": 6, "now": 1, "unbounded": 2, "none": 20}
+_WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
 _CONDITION_STYLES = ["equality"] * 4 + ["cross"] * 3 + ["theta"]
 _WIDTHS = [5, 3, 7, 8, 10, 13, 20, 4, 1]
@@ -62,7 +62,15 @@ class PlanQueryWriter:
         low, high = self.limits.min_streams, self.limits.max_streams
         # Wide queries are slow and no better than narrow ones at most of what can go wrong.
         budget = min(self.choices.number(low, high) for _ in range(3))
+        if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
+            return self._beside_a_stream(budget - 1)
         return self._query(budget, None, 0, stateless=True)[0]
+
+    def _beside_a_stream(self, budget: int) -> str:
+        """A union with a stream that may lack a window: at the root, or as one of several."""
+        text, columns = self._query(budget, None, 0, stateless=True)
+        stream, _ = self._select("plain", 1, len(columns), _DEEPEST, stateless=True)
+        return f"{text} UNION ALL ({stream})" if self.choices.chance(2) else f"{stream} UNION ALL ({text})"
 
     def _query(self, budget: int, arity: int | None, depth: int, stateless: bool) -> tuple[str, list[str]]:
         """A query over so many streams as (text, columns); `stateless` if no operator around it keeps its rows."""

@@ -67,20 +67,21 @@ __all__ = [
     "strategy_label",
 ]
 
-STRATEGIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("jisc", {}),
-    ("moving-state", {}),
-    ("gen-mig", {}),
-    ("gen-mig", {"shortened": True}),
-    ("gen-mig", {"variant": "positive-negative"}),
-    ("gen-mig", {"variant": "reference-point"}),
-    ("gen-mig", {"variant": "reference-point", "shortened": True}),
-    ("jisc", {"as_published": True}),
-    ("parallel-track", {}),
-    ("parallel-track", {"as_published": True}),
-    ("pause-drain-resume", {}),
-)
-"""Every strategy with every option that changes what it does."""
+STRATEGIES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "jisc": ("jisc", {}),
+    "moving-state": ("moving-state", {}),
+    "coalesce": ("gen-mig", {}),
+    "coalesce, shortened": ("gen-mig", {"shortened": True}),
+    "positive-negative": ("gen-mig", {"variant": "positive-negative"}),
+    "positive-negative, shortened": ("gen-mig", {"variant": "positive-negative", "shortened": True}),
+    "reference-point": ("gen-mig", {"variant": "reference-point"}),
+    "reference-point, shortened": ("gen-mig", {"variant": "reference-point", "shortened": True}),
+    "jisc as published": ("jisc", {"as_published": True}),
+    "parallel-track": ("parallel-track", {}),
+    "parallel-track as published": ("parallel-track", {"as_published": True}),
+    "pause-drain-resume": ("pause-drain-resume", {}),
+}
+"""Every strategy with every option that changes what it does, by a short name for both."""
 REBUILDS = ("moving-state", "jisc")
 """The ways to compute derived state anew."""
 MOST_PLANS = 24
@@ -88,12 +89,12 @@ MOST_PLANS = 24
 
 
 def strategy_label(name: str, options: Mapping[str, Any]) -> str:
-    """A strategy and its options in a few words.
+    """The short name of a strategy with its options.
 
     >>> strategy_label("gen-mig", {"variant": "reference-point", "shortened": True})
-    'gen-mig reference-point shortened'
+    'reference-point, shortened'
     """
-    return " ".join([name, *(option if value is True else str(value) for option, value in options.items())])
+    return next(label for label, known in STRATEGIES.items() if known == (name, dict(options)))
 
 
 @dataclass(frozen=True)
