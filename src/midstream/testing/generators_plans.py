@@ -63,7 +63,7 @@ class PlanQueryWriter:
         # Wide queries are slow and no better than narrow ones at most of what can go wrong.
         budget = min(self.choices.number(low, high) for _ in range(3))
         if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
-            return self._beside_a_stream(budget - 1)
+            return self._beside_a_stream(max(1, budget - 1))
         return self._query(budget, None, 0, stateless=True)[0]
 
     def _beside_a_stream(self, budget: int) -> str:

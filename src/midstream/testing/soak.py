@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct
 from midstream.testing.choices import Choices, Rejected, ReplayedChoices, SeededChoices, shrunk
-from midstream.testing.coverage import Coverage
+from midstream.testing.coverage import Coverage, reachable
 from midstream.testing.generators import Scenario
 from midstream.testing.generators_migrations import random_case, random_changes, random_migrated_scenario
 from midstream.testing.migration_cases import Migrate, MigrationCase, Played, plans_of, simpler_cases
@@ -193,8 +193,10 @@ class Soak:
             "failures": len(self.failures),
             "failing_tests": [failure.name for failure in self.failures],
             "pairs_reached": self.coverage.reached(2),
+            "pairs_reachable": len(reachable(2)),
             "pairs_missing": [", ".join(map(str, group)) for group in self.coverage.missing(2)],
             "triples_reached": self.coverage.reached(3),
+            "triples_reachable": len(reachable(3)),
             "triples_missing": [", ".join(map(str, group)) for group in self.coverage.missing(3)],
         }
 
