@@ -184,13 +184,15 @@ def pushes(
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
     batch: dict[str, list[tuple[Any, ...]]] = {}
+    # There is no watermark before every stream has had a row.
+    first = [name for name, rows in waiting.items() if rows] if slides and not choices.chance(4) else []
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
-        name = choices.pick(left)
+        name = first.pop() if first else choices.pick(left)
         step, values = waiting[name][positions[name]]
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
         heartbeats.saw(name, step)
-        if batching == "rows" or (batching == "mixed" and choices.chance(2)) or len(left) == 1:
+        if (not first and (batching == "rows" or (batching == "mixed" and choices.chance(2)))) or len(left) == 1:
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
             steps += heartbeats.close(choices, batch, min(times, default=None))
             batch = {}

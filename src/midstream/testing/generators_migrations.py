@@ -34,6 +34,11 @@ __all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_
 
 _ENDLESS = ("unbounded", "none")
 _BOUNDED = ("slide", "range", "now")
+_TAKING_OVER = [("jisc", {}), ("moving-state", {})]
+_FINAL = ("aggregate", "aggregate", "except_all", "except")
+"""Operators whose results come when they are certain."""
+_MERGING = ("distinct", "distinct", "aggregate", "union")
+"""Operators that make one row of several."""
 _OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
 
 
@@ -55,6 +60,10 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
     windows, operators = _some_windows(choices), _some_operators(choices)
+    if not choices.chance(2):
+        # Results that are final up to different instants meet: the hardest thing for a successor to continue.
+        windows = {"slide", "range"}
+        operators = {"join", "subquery", choices.pick(_FINAL), choices.pick(_MERGING)}
     if "none" in windows:
         # Only under a union beside other rows does a stream without a window have plans to choose from.
         operators |= {"union_all"}
@@ -108,17 +117,20 @@ class _ChangeWriter:
         self._plans = plans
         self._pushes = pushes
         self._rebuilds = rebuilds
-        self._accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
+        accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
+        # These two take over state, where the others wait for it to end.
+        self._accepted = [way for way in accepted for _ in range(3 if way in _TAKING_OVER else 1)]
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
-        moment = choices.number(0, self._pushes)
+        # Before the first rows there is little to replace.
+        moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
         if self._rebuilds and choices.chance(5):
             changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
-            if self._rebuilds and choices.chance(3):
+            if self._rebuilds and choices.chance(2):
                 moment = self._later(moment)
                 changes.append(Rebuild(moment, choices.pick(REBUILDS)))
             moment = self._later(moment)

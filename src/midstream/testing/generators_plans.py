@@ -35,8 +35,8 @@ _OPERATOR_WEIGHTS = {
 """How often a block of the query has an operator; "plain" is a join, or a projection."""
 _WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
-_CONDITION_STYLES = ["equality"] * 4 + ["cross"] * 3 + ["theta"]
-_WIDTHS = [5, 3, 7, 8, 10, 13, 20, 4, 1]
+_CONDITION_STYLES = ["cross"] * 4 + ["equality"] * 4 + ["theta"]
+_WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
 _SLIDES = [2, 3, 4, 5, 7, 8, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
 
