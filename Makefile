@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak chaos bench lock clean
+.PHONY: help demo test check soak properties chaos bench lock clean
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS="--strategy gen-mig --no-spark"
 	$(BIN)/midstream demo $(ARGS)
@@ -22,7 +22,10 @@ check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(READY)  ## the property tests with many random examples: make soak EXAMPLES=5000
+soak: $(READY)  ## random migrations on all cores, judged by DuckDB, failures shrunk: make soak MINUTES=60 SEED=1
+	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)"
+
+properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000
 	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 tests/property
 
 chaos: $(READY)  ## a migrating query on Spark whose processes are killed: make chaos KILLS=40

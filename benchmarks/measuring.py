@@ -105,11 +105,15 @@ def save(name: str, figures: dict[str, Any], *bars: Bar, details: dict[str, Any]
 
     ``details`` are kept but not printed: series of many values.
     """
-    RESULTS.mkdir(exist_ok=True)
     verdicts = {str(bar): bar.verdict(figures) for bar in bars}
-    kept = {**figures, "bars": verdicts, **(details or {}), "environment": environment()}
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+    write_results(RESULTS / f"{name}.json", {**figures, "bars": verdicts, **(details or {})})
     print(f"{name}:")
     for key, value in {**figures, **verdicts}.items():
         print(f"  {key}: {value:.3f}" if isinstance(value, float) else f"  {key}: {value}")
     return all(bar.is_met(figures) for bar in bars)
+
+
+def write_results(path: Path, figures: dict[str, Any]) -> None:
+    """Keep the figures with the machine, versions and commit they were measured on."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**figures, "environment": environment()}, indent=2, ensure_ascii=False) + "\n")

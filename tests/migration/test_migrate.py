@@ -13,22 +13,12 @@ from midstream.engine.windows import Rows
 from midstream.errors import BadJoinOrder, BadMigration, BadPlan, FinishedRun
 from midstream.migration.cell import Cell
 from midstream.planning.rules.split_conjunctions import split_conjunctions
-from midstream.testing import assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
+from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, "ts", lateness=2) for name in "abcd"]
 
-WAYS = {
-    "moving-state": ("moving-state", {}),
-    "jisc": ("jisc", {}),
-    "jisc as published": ("jisc", {"as_published": True}),
-    "parallel-track": ("parallel-track", {}),
-    "parallel-track as published": ("parallel-track", {"as_published": True}),
-    "coalesce": ("gen-mig", {}),
-    "coalesce, shortened": ("gen-mig", {"shortened": True}),
-    "reference-point": ("gen-mig", {"variant": "reference-point"}),
-    "positive-negative": ("gen-mig", {"variant": "positive-negative"}),
-}
+WAYS = {name: way for name, way in STRATEGIES.items() if name != "pause-drain-resume"}
 
 FOUR = (
     "SELECT a.ts AS i, b.ts AS j, c.ts AS l, d.ts AS m"

@@ -15,23 +15,11 @@ from midstream.engine.past import JoinedPast
 from midstream.errors import BadMigration
 from midstream.migration import gen_mig
 from midstream.migration.parallel_track import ParallelTrackBox
-from midstream.testing import assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
+from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
 
-ON_JOINS = {
-    "moving-state": ("moving-state", {}),
-    "jisc": ("jisc", {}),
-    "jisc as published": ("jisc", {"as_published": True}),
-    "parallel-track": ("parallel-track", {}),
-    "parallel-track as published": ("parallel-track", {"as_published": True}),
-    "coalesce": ("gen-mig", {}),
-    "coalesce, shortened": ("gen-mig", {"shortened": True}),
-    "reference-point": ("gen-mig", {"variant": "reference-point"}),
-    "reference-point, shortened": ("gen-mig", {"variant": "reference-point", "shortened": True}),
-    "positive-negative": ("gen-mig", {"variant": "positive-negative"}),
-    "positive-negative, shortened": ("gen-mig", {"variant": "positive-negative", "shortened": True}),
-}
+ON_JOINS = {name: way for name, way in STRATEGIES.items() if name != "pause-drain-resume"}
 """Every strategy with every option, for plans of joins."""
 
 REFUSE_OTHERS = [name for name in ON_JOINS if name.startswith(("parallel-track", "reference-point"))]

@@ -10,7 +10,7 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.engine import row_store
 from midstream.errors import BadMigration
-from midstream.testing import assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
+from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "j": pa.int32(), "s": pa.string()})
 STREAMS = [Stream(name, SCHEMA, "ts", lateness=6) for name in "abcde"]
@@ -51,17 +51,6 @@ OTHERS = {
     "union": "SELECT a.k FROM a [RANGE 20], b [RANGE 20], c [RANGE 10] WHERE a.k = b.k AND b.j = c.j"
     " UNION SELECT d.k FROM d [RANGE 9]",
 }
-STRATEGIES = [
-    ("moving-state", {}),
-    ("jisc", {}),
-    ("jisc", {"as_published": True}),
-    ("parallel-track", {}),
-    ("parallel-track", {"as_published": True}),
-    ("gen-mig", {}),
-    ("gen-mig", {"shortened": True}),
-    ("gen-mig", {"variant": "reference-point"}),
-    ("gen-mig", {"variant": "positive-negative"}),
-]
 
 
 def _table(generator: np.random.Generator, now: int, keys: int) -> pa.Table:
@@ -94,7 +83,7 @@ def run_dense(text: str, seed: int, crashes: bool) -> tuple[pa.Table, dict, list
         if crashes and choose.random() < 0.15:
             run.rebuild(choose.choice(["moving-state", "jisc"]))
         if choose.random() < 0.3:
-            strategy, options = choose.choice(STRATEGIES)
+            strategy, options = choose.choice(list(STRATEGIES.values()))
             try:
                 run.migrate(choose.choice(plans), strategy, **options)
             except BadMigration:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan, Union
+from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine import row_store
@@ -32,29 +32,18 @@ from midstream.spark.backfill import Backfill
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.testing import (
     JOIN_OPERATORS,
+    STRATEGIES,
     WINDOWS,
     Scenario,
     assert_same_bag,
     assert_snapshot_equivalent,
     scenarios,
 )
+from midstream.testing.migration_cases import may_refuse
 from tests.spark.simulated import FAULTS, QUERY_ID, Fault, LoneCell, SimulatedCluster, packs_of
 
 EXAMPLES = int(os.environ.get("MIDSTREAM_EXAMPLES", "150"))
 MOST_PLANS = 8
-STRATEGIES = [
-    ("moving-state", {}),
-    ("jisc", {}),
-    ("jisc", {"as_published": True}),
-    ("parallel-track", {}),
-    ("parallel-track", {"as_published": True}),
-    ("gen-mig", {}),
-    ("gen-mig", {"shortened": True}),
-    ("gen-mig", {"variant": "reference-point"}),
-    ("gen-mig", {"variant": "reference-point", "shortened": True}),
-    ("gen-mig", {"variant": "positive-negative"}),
-    ("pause-drain-resume", {}),
-]
 
 
 def examples(count: int) -> settings:
@@ -98,7 +87,7 @@ class Script:
 @st.composite
 def scripts(draw, batches: int) -> Script:
     moments = st.integers(0, batches)
-    ways = [(name, tuple(options.items())) for name, options in STRATEGIES]
+    ways = [(name, tuple(options.items())) for name, options in STRATEGIES.values()]
     migrations = st.builds(
         lambda moment, plan, way: Migration(moment, plan, *way),
         moments,
@@ -160,7 +149,7 @@ def played(scenario: Scenario, script: Script) -> SimulatedCluster:
         for change in [change for change in script.migrations if change.moment == number]:
             plan = plans[change.plan % len(plans)]
             commands.append(cluster.migrate(plan, change.strategy, **dict(change.options)))
-            refusable[cluster.last_command] = may_refuse(change, plan)
+            refusable[cluster.last_command] = may_refuse(change.strategy, change.options, plan)
         silent = silent_from(scenario, number)
         commands += [cluster.idle(silent[s % len(silent)]) for moment, s in script.idle if moment == number and silent]
         faults = [fault for moment, fault in script.faults if moment == number]
@@ -184,20 +173,6 @@ def check_end(cluster: SimulatedCluster, refusable: dict[int, bool]) -> None:
         begins = table.column("valid_from").cast(pa.int64()).to_pylist()
         assert begins == sorted(begins)
     assert sum(figures["results"] for figures in cluster.figures) == cluster.results.num_rows
-
-
-def may_refuse(change: Migration, plan) -> bool:
-    """Whether a strategy has a reason to refuse the plan."""
-    others = any(isinstance(node, Distinct | Aggregate | Difference) for node in plan.walk())
-    endless = any(window.longest >= NEVER for window in plan.windows())
-    if change.strategy == "pause-drain-resume":
-        return any(node.is_stateful for node in plan.walk())
-    if change.strategy == "parallel-track":
-        return others or endless
-    if change.strategy == "gen-mig":
-        return endless or (others and ("variant", "reference-point") in change.options)
-    # Aggregates or differences united with other rows, computed anew.
-    return any(isinstance(node, Union) for node in plan.walk()) and others
 
 
 def silent_from(scenario: Scenario, number: int) -> list[str]:
@@ -363,7 +338,11 @@ def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, way,
     plans = list(islice(unbroken.query.plans(), 12))
     for number in range(32):
         tables = {stream.name: dense(generator, 2 * number) for stream in STREAMS}
-        commands = [migrate(number, choose.choice(plans), *choose.choice(STRATEGIES))] if number % 5 == 3 else []
+        commands = (
+            [migrate(number, choose.choice(plans), *choose.choice(list(STRATEGIES.values())))]
+            if number % 5 == 3
+            else []
+        )
         expected, actual = unbroken.run(tables, commands), broken.run(tables, commands)
         # Where a distinct cuts what it tells depends on the order in which rows came.
         same = assert_snapshot_equivalent if name == "distinct" else assert_same_bag

@@ -1,7 +1,8 @@
 """Random scenarios: a query, the streams it reads, and their rows in random batches.
 
-`scenarios()` is a Hypothesis strategy. What it makes is always legal: the text is correct in type, no row is
-late in any batching, and DuckDB can evaluate all of it, so a test only has to run the query and compare:
+`scenarios()` is a Hypothesis strategy; `random_scenario` makes one from any source of choices. What they make is
+always legal: the text is correct in type, no row is late in any batching, and DuckDB can evaluate all of it, so a test
+only has to run the query and compare:
 
     @given(scenarios())
     def test_any_query_agrees_with_the_oracle(scenario):
@@ -35,19 +36,35 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from midstream.algebra.stream import Stream
-from midstream.testing.generators_data import BATCHINGS, Draw, clocks, declared_streams, pushes
-from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, Choices, QueryWriter
+from midstream.testing.choices import Choices, Draw, HypothesisChoices
+from midstream.testing.generators_data import BATCHINGS, clock, declared_streams, pushes
+from midstream.testing.generators_plans import PlanQueryWriter
+from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, QueryLimits, QueryWriter
 from midstream.testing.oracle import join_intervals, snapshots
 from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
 from midstream.testing.snapshot_series import SnapshotSeries
 
-__all__ = ["BATCHINGS", "CONDITIONS", "JOIN_OPERATORS", "OPERATORS", "WINDOWS", "Scenario", "heartbeat", "scenarios"]
+__all__ = [
+    "BATCHINGS",
+    "CONDITIONS",
+    "JOIN_OPERATORS",
+    "OPERATORS",
+    "WINDOWS",
+    "Scenario",
+    "heartbeat",
+    "random_scenario",
+    "scenarios",
+]
 
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
 
+EMPHASES = frozenset({"language", "plans"})
+"""What a scenario's query is to exercise."""
+
 # Rows per stream by the number of streams joined: the oracle may have to look at every combination.
 _MAX_ROWS = {1: 14, 2: 10, 3: 7, 4: 5, 5: 4}
+_FEW_ROWS = {1: 7, 2: 5, 3: 4, 4: 3, 5: 2, 6: 2}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,7 +107,8 @@ class Scenario:
         printer.text(repr(self))
 
 
-def scenarios(
+def random_scenario(
+    choices: Choices,
     *,
     min_streams: int = 1,
     max_streams: int = 6,
@@ -100,34 +118,50 @@ def scenarios(
     event_time: str | None = None,
     max_rows: int | None = None,
     batchings: Sequence[str] = BATCHINGS,
-) -> st.SearchStrategy[Scenario]:
-    """Scenarios with `min_streams` to `max_streams` FROM items, within the given operators, windows and conditions.
+    emphasis: str = "language",
+) -> Scenario:
+    """A scenario with `min_streams` to `max_streams` FROM items, within the given operators, windows and conditions.
 
     `event_time` is "integer", "timestamp" or None for either. `max_rows` bounds the rows of each stream; by
     default it depends on how many streams the query joins. `operators=JOIN_OPERATORS` gives queries that
     `join_intervals` can check exactly; `operators=()` leaves selection and projection. `batchings` says how rows
-    are cut into pushes: in single rows, all at once, anything between.
+    are cut into pushes: in single rows, all at once, anything between. `emphasis` is "language" (all types, functions
+    and clauses) or "plans" (nested operators over windows of different kinds, plain expressions).
     """
-    for name, given, known in (
-        ("operators", operators, OPERATORS),
-        ("windows", windows, WINDOWS),
-        ("conditions", conditions, CONDITIONS),
-    ):
-        if unknown := set(given) - known:
-            raise ValueError(f"unknown {name}: {sorted(unknown)}; known are {sorted(known)}")
-    choices = Choices(operators, windows, conditions, max_streams, min_streams)
+    _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
+    plain = emphasis == "plans"
+    time = clock(choices, event_time)
+    declared = declared_streams(choices, time, choices.number(1, max_streams), plain)
+    limits = QueryLimits(operators, windows, conditions, max_streams, min_streams)
+    writer = (PlanQueryWriter if plain else QueryWriter)(choices, time, declared, limits)
+    text = writer.query()
+    read = [stream for stream in declared if stream.stream.name in writer.used]
+    limit = max_rows
+    if limit is None:
+        limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
+    slides = writer.slides if isinstance(writer, PlanQueryWriter) else ()
+    return Scenario(
+        text, tuple(stream.stream for stream in read), pushes(choices, time, read, limit, batchings, slides)
+    )
+
+
+def scenarios(**limits: Any) -> st.SearchStrategy[Scenario]:
+    """Scenarios drawn by Hypothesis; the options are those of `random_scenario`."""
+    _check_known(**limits)
 
     @st.composite
     def build(draw: Draw) -> Scenario:
-        clock = draw(clocks(event_time))
-        declared = draw(declared_streams(clock, draw(st.integers(1, max_streams))))
-        writer = QueryWriter(draw, clock, declared, choices)
-        text = writer.query()
-        read = [stream for stream in declared if stream.stream.name in writer.used]
-        limit = _MAX_ROWS.get(writer.leaves, 3) if max_rows is None else max_rows
-        return Scenario(text, tuple(stream.stream for stream in read), draw(pushes(clock, read, limit, batchings)))
+        return random_scenario(HypothesisChoices(draw), **limits)
 
     return build()
+
+
+def _check_known(**limits: Any) -> None:
+    known = {"operators": OPERATORS, "windows": WINDOWS, "conditions": CONDITIONS, "emphasis": EMPHASES}
+    for name in limits.keys() & known.keys():
+        given = {limits[name]} if isinstance(limits[name], str) else set(limits[name])
+        if unknown := given - known[name]:
+            raise ValueError(f"unknown {name}: {sorted(unknown)}; known are {sorted(known[name])}")
 
 
 def _stream_code(stream: Stream) -> str:

@@ -2,26 +2,25 @@
 
 Values come from domains of a handful, so that joins match, groups fill and duplicates are frequent; each
 domain holds what tends to break engines: NaN and -0.0, integers no double can hold, the empty string. Event
-times tie, go backwards within the lateness the stream declares, and may be negative or NULL.
+times tie, go backwards within the lateness the stream declares, and may be negative or NULL. Heartbeats stand at the
+oldest row still to come, or at and next to the boundaries of the query's sliding windows, where results become final.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from hypothesis import strategies as st
 
 from midstream.algebra.stream import Stream
+from midstream.testing.choices import Choices
 from midstream.testing.scripted_source import Push, script
 
-__all__ = ["BATCHINGS", "KINDS", "Clock", "DeclaredColumn", "DeclaredStream", "clocks", "declared_streams", "pushes"]
-
-Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+__all__ = ["BATCHINGS", "KINDS", "Clock", "DeclaredColumn", "DeclaredStream", "clock", "declared_streams", "pushes"]
 
 _BIG = 2**53 + 1
 _SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
@@ -33,6 +32,7 @@ _MOMENTS = [
 ]
 
 KINDS: dict[str, tuple[list[pa.DataType], list[Any]]] = {
+    "small": ([pa.int64()], [1, 2, 0]),
     "integer": ([*_SIGNED, pa.uint8(), pa.uint32()], [0, 1, 2, 3, 5]),
     "signed": (_SIGNED, [-3, -1, 0, 1, 2]),
     "big": ([pa.int64()], [_BIG, _BIG - 1, -_BIG, 1 - _BIG, 0, 1]),
@@ -59,6 +59,7 @@ KINDS: dict[str, tuple[list[pa.DataType], list[Any]]] = {
     ),
 }
 """Per kind of value: the column types it may have, and its domain."""
+_KINDS = [kind for kind in KINDS if kind != "small"]
 
 _NESTED_VALUES = {
     pa.list_(pa.int32()): [[], [1], [1, None]],
@@ -126,82 +127,36 @@ class DeclaredStream:
     lateness_steps: int
 
 
-def clocks(event_time: str | None = None) -> st.SearchStrategy[Clock]:
-    """Time domains; `event_time` is "integer", "timestamp" or None for either."""
+def clock(choices: Choices, event_time: str | None = None) -> Clock:
+    """A time domain; `event_time` is "integer", "timestamp" or None for either."""
+    if event_time == "integer" or (event_time is None and not choices.chance(2)):
+        return Clock(None)
     units = [(1, "MICROSECOND"), (1_000, "MILLISECOND"), (1_000_000, "SECOND"), (60_000_000, "MINUTE")]
-    timestamps = st.builds(Clock, st.sampled_from(units), st.sampled_from([None, None, "UTC"]))
-    if event_time == "timestamp":
-        return timestamps
-    return st.just(Clock(None)) if event_time == "integer" else st.one_of(st.just(Clock(None)), timestamps)
+    return Clock(choices.pick(units), choices.pick([None, None, "UTC"]))
 
 
-def declared_streams(clock: Clock, count: int) -> st.SearchStrategy[list[DeclaredStream]]:
-    """Declarations named s0, s1, ...; all have a column `k` of one kind, the usual join key."""
+def declared_streams(choices: Choices, clock: Clock, count: int, plain: bool = False) -> list[DeclaredStream]:
+    """Declarations named s0, s1, ...; all have a column `k` of one kind, the usual join key.
 
-    @st.composite
-    def build(draw: Draw) -> list[DeclaredStream]:
-        kinds = [kind for kind in KINDS if kind != "nested"]
-        key_kind = draw(st.sampled_from(["integer", "integer", "signed", "text", *kinds]))
-        return [_declare(draw, clock, f"s{index}", key_kind) for index in range(count)]
-
-    return build()
+    If `plain`, they have two columns of small integers beside the event time.
+    """
+    kinds = [kind for kind in _KINDS if kind != "nested"]
+    key_kind = "small" if plain else choices.pick(["integer", "integer", "signed", "text", *kinds])
+    return [_declare(choices, clock, f"s{index}", key_kind, plain) for index in range(count)]
 
 
-def _declare(draw: Draw, clock: Clock, name: str, key_kind: str) -> DeclaredStream:
-    others = draw(st.lists(st.sampled_from([*KINDS, "integer"]), min_size=1, max_size=len(_COLUMN_NAMES) - 1))
-    columns = [DeclaredColumn("ts", clock.kind, draw(st.sampled_from(clock.types)))]
-    for column, kind in zip(_COLUMN_NAMES, [key_kind, *others], strict=False):
-        columns.append(DeclaredColumn(column, kind, draw(st.sampled_from(KINDS[kind][0]))))
-    lateness = draw(st.sampled_from([0, 0, 3, 20]))
+def _declare(choices: Choices, clock: Clock, name: str, key_kind: str, plain: bool) -> DeclaredStream:
+    columns = [DeclaredColumn("ts", clock.kind, choices.pick(clock.types))]
+    if plain:
+        columns += [DeclaredColumn(column, "small", pa.int64()) for column in _COLUMN_NAMES[:2]]
+    else:
+        others = [choices.pick(["integer", *_KINDS]) for _ in range(choices.number(1, len(_COLUMN_NAMES) - 1))]
+        for column, kind in zip(_COLUMN_NAMES, [key_kind, *others], strict=False):
+            columns.append(DeclaredColumn(column, kind, choices.pick(KINDS[kind][0])))
+    lateness = choices.pick([0, 0, 0, 3] if plain else [0, 0, 3, 20])
     schema = pa.schema([(column.name, column.type) for column in columns])
     stream = Stream(name, schema, event_time="ts", lateness=clock.lateness(lateness))
     return DeclaredStream(stream, tuple(columns), lateness)
-
-
-def _row_values(draw: Draw, columns: Sequence[DeclaredColumn], palette: dict[Any, list[Any]]) -> Any:
-    """Rows of the columns. `palette` keeps the few values of each kind that this input is painted with."""
-    colours = []
-    for column in columns:
-        key = column.type if column.kind == "nested" else column.kind
-        if key not in palette:
-            domain = _NESTED_VALUES.get(column.type, KINDS[column.kind][1])
-            size = palette["size"][0]
-            palette[key] = draw(st.lists(st.sampled_from(domain), min_size=size, max_size=size))
-        colours.append(st.sampled_from([*palette[key] * 2, None]))
-    return st.tuples(*colours)
-
-
-@st.composite
-def _arrivals(
-    draw: Draw,
-    declared: DeclaredStream,
-    values: st.SearchStrategy[tuple[Any, ...]],
-    origin: int,
-    max_rows: int,
-) -> list[_Arrival]:
-    """Rows in order of arrival, as (step of the event time, values); none is ever late.
-
-    A watermark is at most the stream's newest event time less its lateness, so a row within the lateness of
-    all rows before it is on time in every batching and interleaving.
-    """
-    delays = st.integers(0, declared.lateness_steps)
-    advances = st.sampled_from([0, 1, 1, 2, 3, 9])
-    # The list has a fixed length, and each row may be absent: so failures shrink to few rows, but most
-    # inputs have many.
-    rows = draw(st.lists(st.tuples(advances, delays, st.integers(0, 11), values), min_size=max_rows, max_size=max_rows))
-    newest = origin + draw(st.integers(0, 4))
-    arrivals: list[_Arrival] = []
-    for advance, delay, role, row in rows:
-        if role == 0:
-            continue
-        if role == 11:
-            arrivals.append((None, row))
-        elif role >= 9 and arrivals and arrivals[-1][0] == newest:
-            arrivals.append(arrivals[-1])
-        else:
-            newest += advance
-            arrivals.append((newest - delay, row))
-    return arrivals
 
 
 BATCHINGS = ("rows", "whole", "mixed")
@@ -209,53 +164,135 @@ BATCHINGS = ("rows", "whole", "mixed")
 
 
 def pushes(
-    clock: Clock, streams: Sequence[DeclaredStream], max_rows: int, batchings: Sequence[str]
-) -> st.SearchStrategy[tuple[Push, ...]]:
-    """Rows for the streams, cut into pushes: all at once, one row each, or anything between."""
+    choices: Choices,
+    clock: Clock,
+    streams: Sequence[DeclaredStream],
+    max_rows: int,
+    batchings: Sequence[str],
+    slides: Sequence[int] = (),
+) -> tuple[Push, ...]:
+    """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
-    @st.composite
-    def build(draw: Draw) -> tuple[Push, ...]:
-        origin = draw(st.sampled_from([0, -10, -3, 100]))
-        palette: dict[Any, list[Any]] = {"size": [draw(st.integers(1, 2 if max_rows < 7 else 4))]}
-        waiting: dict[str, list[_Arrival]] = {}
-        for declared in streams:
-            values = _row_values(draw, declared.columns[1:], palette)
-            waiting[declared.stream.name] = draw(_arrivals(declared, values, origin, max_rows))
-        labels = [name for name, rows in waiting.items() for _ in rows]
-        order = draw(st.permutations(labels))
-        batching = draw(st.sampled_from(batchings))
-        cuts = [batching == "rows" or (batching == "mixed" and draw(st.booleans())) for _ in order]
-        positions = dict.fromkeys(waiting, 0)
-        steps: list[Any] = []
-        batch: dict[str, list[tuple[Any, ...]]] = {}
-        for name, cut in zip(order, cuts, strict=True):
-            step, values = waiting[name][positions[name]]
-            positions[name] += 1
-            event_time = None if step is None else clock.event_time(step)
-            batch.setdefault(name, []).append((event_time, *values))
-            if cut:
-                steps += _close(draw, clock, batch, _oldest(waiting, positions))
-                batch = {}
-        steps += _close(draw, clock, batch, None) if batch else []
-        made = script([declared.stream for declared in streams], steps)
-        return tuple(step for step in made if isinstance(step, Push))
-
-    return build()
-
-
-def _oldest(waiting: dict[str, list[_Arrival]], positions: dict[str, int]) -> int | None:
-    times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
-    return min(times, default=None)
-
-
-def _close(draw: Draw, clock: Clock, batch: dict[str, Any], oldest: int | None) -> list[Any]:
-    """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late.
-
-    It stands exactly at the oldest waiting row: anything earlier could fall behind the rows' own watermark,
-    and a watermark that moves back is refused.
+    `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
+    stand at their boundaries and one tick before and after them.
     """
-    choice = draw(st.integers(0, 5))
-    if oldest is None or choice > 1:
-        return [batch]
-    watermark = clock.ticks(oldest)
-    return [(batch, watermark)] if choice == 0 else [batch, Push({}, watermark)]
+    origin = choices.pick([0, -10, -3, 100])
+    palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
+    waiting = {declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows) for declared in streams}
+    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)))
+    batching = choices.pick(batchings)
+    positions = dict.fromkeys(waiting, 0)
+    steps: list[Any] = []
+    batch: dict[str, list[tuple[Any, ...]]] = {}
+    # There is no watermark before every stream has had a row.
+    first = [name for name, rows in waiting.items() if rows] if slides and not choices.chance(4) else []
+    while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
+        name = first.pop() if first else choices.pick(left)
+        step, values = waiting[name][positions[name]]
+        positions[name] += 1
+        batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
+        heartbeats.saw(name, step)
+        if (not first and (batching == "rows" or (batching == "mixed" and choices.chance(2)))) or len(left) == 1:
+            times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
+            steps += heartbeats.close(choices, batch, min(times, default=None))
+            batch = {}
+    made = script([declared.stream for declared in streams], steps)
+    return tuple(step for step in made if isinstance(step, Push))
+
+
+class _Palette:
+    """The few values of each kind that one input is painted with."""
+
+    def __init__(self, choices: Choices, size: int) -> None:
+        self._choices = choices
+        self._size = size
+        self._values: dict[Any, list[Any]] = {}
+
+    def row(self, columns: Sequence[DeclaredColumn]) -> tuple[Any, ...]:
+        """Values for the columns; each may be NULL."""
+        return tuple(self._choices.pick(self._of(column)) for column in columns)
+
+    def _of(self, column: DeclaredColumn) -> list[Any]:
+        key = column.type if column.kind == "nested" else column.kind
+        if key not in self._values:
+            repeats = 5 if column.kind == "small" else 2
+            domain = _NESTED_VALUES.get(column.type, KINDS[column.kind][1])
+            self._values[key] = [*[self._choices.pick(domain) for _ in range(self._size)] * repeats, None]
+        return self._values[key]
+
+
+def _arrivals(
+    choices: Choices, declared: DeclaredStream, palette: _Palette, origin: int, max_rows: int
+) -> list[_Arrival]:
+    """Rows in order of arrival, as (step of the event time, values); none is ever late.
+
+    A watermark is at most the stream's newest event time less its lateness, so a row within the lateness of
+    all rows before it is on time in every batching and interleaving. Each row may be absent, so that failures shrink
+    to few rows though most inputs have many.
+    """
+    advances = (
+        [0, 1, 1, 2, 3, 9] if any(column.kind != "small" for column in declared.columns[1:]) else [0, 1, 1, 2, 2, 3, 5]
+    )
+    newest = origin + choices.number(0, 4)
+    arrivals: list[_Arrival] = []
+    for _ in range(max_rows):
+        role = choices.number(0, 11)
+        if role == 0:
+            continue
+        if role == 11:
+            arrivals.append((None, palette.row(declared.columns[1:])))
+        elif role >= 9 and arrivals and arrivals[-1][0] == newest:
+            arrivals.append(arrivals[-1])
+        else:
+            newest += choices.pick(advances)
+            delay = choices.number(0, declared.lateness_steps) if declared.lateness_steps else 0
+            arrivals.append((newest - delay, palette.row(declared.columns[1:])))
+    return arrivals
+
+
+class _Heartbeats:
+    """Where the watermark stands while rows arrive, and where a heartbeat may set it."""
+
+    def __init__(self, clock: Clock, streams: Sequence[DeclaredStream], slides: Sequence[int]) -> None:
+        self._clock = clock
+        self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
+        self._slides = slides
+        self._newest: dict[str, int] = {}
+        self._explicit: int | None = None
+
+    def saw(self, name: str, step: int | None) -> None:
+        """Note the event time of a row."""
+        if step is not None:
+            self._newest[name] = max(step, self._newest.get(name, step))
+
+    def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
+        """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
+        choice = choices.number(0, 5)
+        if choice < (3 if self._slides else 4) or (oldest is None and not self._slides):
+            return [batch]
+        self._explicit = choices.pick(self._watermarks(oldest))
+        return [(batch, self._explicit)] if choice >= 4 else [batch, Push({}, self._explicit)]
+
+    def _watermarks(self, oldest: int | None) -> list[int]:
+        """Allowed watermarks: at the oldest waiting row, and around the slides' boundaries before it."""
+        longest = max(self._slides, default=0)
+        current = self._current()
+        if oldest is not None:
+            latest = self._clock.ticks(oldest)
+        else:
+            latest = self._clock.ticks(max(self._newest.values(), default=0)) + longest
+        latest = latest if current is None else max(latest, current)
+        earliest = latest - 2 * longest if current is None else current
+        found = {}
+        for slide in self._slides:
+            for boundary in (-(-earliest // slide) * slide, latest // slide * slide):
+                found.update(dict.fromkeys((boundary, boundary - 1, boundary + 1)))
+        return [latest, *(ticks for ticks in found if earliest <= ticks <= latest)]
+
+    def _current(self) -> int | None:
+        """The watermark in force, in ticks."""
+        if self._newest.keys() != self._lateness.keys():
+            return self._explicit
+        of_rows = min(self._newest[name] - lateness for name, lateness in self._lateness.items())
+        ticks = self._clock.ticks(of_rows)
+        return ticks if self._explicit is None else max(ticks, self._explicit)

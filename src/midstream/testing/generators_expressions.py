@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
-from hypothesis import strategies as st
+from midstream.testing.choices import Choices
 
 __all__ = ["COMPARABLE", "LITERAL_KINDS", "ExpressionWriter", "ScopeColumn", "compatible"]
 
-Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+T = TypeVar("T")
 _Choice: TypeAlias = Callable[[int], str]
 
 # Kinds as expressions see them; "wide" is a decimal too wide to compute with, "approximate" may be off by
@@ -57,9 +57,9 @@ def compatible(left: str, right: str) -> bool:
 class ExpressionWriter:
     """Writes expressions over the columns of one SELECT block."""
 
-    def __init__(self, draw: Draw, columns: Sequence[ScopeColumn]) -> None:
+    def __init__(self, choices: Choices, columns: Sequence[ScopeColumn]) -> None:
         self.columns = list(columns)
-        self._draw = draw
+        self._choices = choices
         self._writers: dict[str, Callable[[int], list[_Choice]]] = {
             "int": self._integers,
             "big": self._big,
@@ -71,13 +71,13 @@ class ExpressionWriter:
             "moment": lambda depth: self._casts(depth, "date", "TIMESTAMP"),
         }
 
-    def pick(self, options: Sequence[Any]) -> Any:
+    def pick(self, options: Sequence[T]) -> T:
         """One of the options."""
-        return self._draw(st.sampled_from(list(options)))
+        return self._choices.pick(options)
 
     def chance(self, one_in: int) -> bool:
-        """True about once in so many times; shrinks to False."""
-        return bool(self._draw(st.integers(0, one_in - 1)) == one_in - 1)
+        """True about once in so many times."""
+        return self._choices.chance(one_in)
 
     def of_kind(self, *kinds: str) -> list[str]:
         """The columns of these kinds."""

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from hypothesis import strategies as st
-
+from midstream.testing.choices import Choices
 from midstream.testing.generators_data import Clock, DeclaredStream
 from midstream.testing.generators_expressions import (
     COMPARABLE,
     LITERAL_KINDS,
-    Draw,
     ExpressionWriter,
     ScopeColumn,
     compatible,
 )
 
-__all__ = ["CONDITIONS", "OPERATORS", "WINDOWS", "Choices", "QueryWriter"]
+__all__ = ["CONDITIONS", "OPERATORS", "SET_OPERATORS", "WINDOWS", "QueryLimits", "QueryWriter"]
+
+T = TypeVar("T")
 
 OPERATORS = frozenset({"join", "subquery", "distinct", "aggregate", "union_all", "union", "except", "except_all"})
 """What a query may contain beside selection and projection."""
@@ -32,11 +32,11 @@ WINDOWS = frozenset({"range", "now", "unbounded", "slide", "none"})
 CONDITIONS = frozenset({"equality", "theta", "cross"})
 """How joined streams may be connected."""
 
-_SET_OPERATORS = {"union_all": "UNION ALL", "union": "UNION", "except": "EXCEPT", "except_all": "EXCEPT ALL"}
+SET_OPERATORS = {"union_all": "UNION ALL", "union": "UNION", "except": "EXCEPT", "except_all": "EXCEPT ALL"}
 
 
 @dataclass(frozen=True)
-class Choices:
+class QueryLimits:
     """What the writer may use."""
 
     operators: Collection[str] = OPERATORS
@@ -58,17 +58,17 @@ class _Relation:
 class QueryWriter:
     """Writes one query; `used` afterwards holds the streams it reads, `leaves` how many FROM items do so."""
 
-    draw: Draw
+    choices: Choices
     clock: Clock
     streams: Sequence[DeclaredStream]
-    choices: Choices
+    limits: QueryLimits
     used: set[str] = field(default_factory=set)
     leaves: int = 0
     _names: int = 0
 
     def query(self) -> str:
         """The text of a query."""
-        budget = self._number(self.choices.min_streams, self.choices.max_streams)
+        budget = self._number(self.limits.min_streams, self.limits.max_streams)
         text, _ = self._query(budget, None, stateless=True, named=False)
         if self._chance(8):
             text = f"/* it's [NOW] */ {text} -- don't [NOW]"
@@ -78,7 +78,7 @@ class QueryWriter:
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
         """A query over at most `budget` streams; `stateless` if no operator around it keeps its rows."""
-        operators = sorted(_SET_OPERATORS.keys() & set(self.choices.operators))
+        operators = sorted(SET_OPERATORS.keys() & set(self.limits.operators))
         if not operators or budget < 2 or not self._chance(4):
             return self._select(budget, kinds, stateless, named)
         operator = self._pick(operators)
@@ -87,21 +87,21 @@ class QueryWriter:
         share = self._number(1, budget - 1)
         left, columns = self._query(share, kinds, stateless and not keeps_rows, named)
         right, _ = self._query(budget - share, kinds, stateless and not keeps_rows, named)
-        if any(word in right for word in _SET_OPERATORS.values()) or self._chance(6):
+        if any(word in right for word in SET_OPERATORS.values()) or self._chance(6):
             right = f"({right})"
         if self._chance(6):
             left = f"({left})"
-        return f"{left} {_SET_OPERATORS[operator]} {right}", columns
+        return f"{left} {SET_OPERATORS[operator]} {right}", columns
 
     def _select(
         self, budget: int, kinds: list[str] | None, stateless: bool, named: bool
     ) -> tuple[str, list[ScopeColumn]]:
-        modes = ["plain", "plain", *sorted({"distinct", "aggregate"} & set(self.choices.operators))]
+        modes = ["plain", "plain", *sorted({"distinct", "aggregate"} & set(self.limits.operators))]
         mode = self._pick(modes)
-        count = self._pick([1, self._number(1, budget), budget, budget]) if "join" in self.choices.operators else 1
+        count = self._pick([1, self._number(1, budget), budget, budget]) if "join" in self.limits.operators else 1
         passes = stateless and mode == "plain" and count == 1
         relations = self._relations(count, budget, passes)
-        writer = ExpressionWriter(self.draw, [column for relation in relations for column in relation.columns])
+        writer = ExpressionWriter(self.choices, [column for relation in relations for column in relation.columns])
         from_text, conditions = self._from(relations, writer)
         if self._chance(3):
             conditions.append(self._bracketed(writer.condition(self._number(0, 2))))
@@ -123,7 +123,7 @@ class QueryWriter:
         relations: list[_Relation] = []
         for index in range(count):
             left = budget - count + 1 if index == count - 1 else 1
-            if "subquery" in self.choices.operators and self._chance(6):
+            if "subquery" in self.limits.operators and self._chance(6):
                 alias = self._alias()
                 text, columns = self._query(left, None, stateless, named=True)
                 text = f"({text}){self._pick([' AS ', ' '])}{alias}"
@@ -147,7 +147,7 @@ class QueryWriter:
         return text, alias, [ScopeColumn("", _kind(column.kind), column.name) for column in declared.columns]
 
     def _window(self, stateless: bool) -> str:
-        kinds = sorted(set(self.choices.windows) - (set() if stateless else {"none"})) or ["range"]
+        kinds = sorted(set(self.limits.windows) - (set() if stateless else {"none"})) or ["range"]
         kind = self._pick(kinds + ["range"] * 4 * ("range" in kinds))
         if kind == "none":
             return ""
@@ -193,7 +193,7 @@ class QueryWriter:
             pairs = [(a, b) for a, b in pairs if a.name == b.name == "k"] or pairs
         # Equality of event times is rare and joins on it dull; it stays possible.
         pairs = [(a, b) for a, b in pairs if a.name != "ts" or self._chance(4)] or pairs
-        style = self._pick(sorted(self.choices.conditions) + ["equality"] * 3 * ("equality" in self.choices.conditions))
+        style = self._pick(sorted(self.limits.conditions) + ["equality"] * 3 * ("equality" in self.limits.conditions))
         if style == "cross" or not pairs:
             return ""
         a, b = self._pick(pairs)
@@ -298,14 +298,14 @@ class QueryWriter:
         self._names += 1
         return f"r{self._names}"
 
-    def _pick(self, options: Collection[Any]) -> Any:
-        return self.draw(st.sampled_from(list(options)))
+    def _pick(self, options: Sequence[T]) -> T:
+        return self.choices.pick(options)
 
     def _number(self, low: int, high: int) -> int:
-        return int(self.draw(st.integers(low, high)))
+        return self.choices.number(low, high)
 
     def _chance(self, one_in: int) -> bool:
-        return self._number(0, one_in - 1) == one_in - 1
+        return self.choices.chance(one_in)
 
     def _bracketed(self, condition: str) -> str:
         return f"({condition})" if " OR " in condition or self._chance(3) else condition

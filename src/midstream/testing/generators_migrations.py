@@ -1,0 +1,155 @@
+"""Random migration cases: which plans, by which strategies, at which moments, and where derived state is lost.
+
+`migration_cases()` is a Hypothesis strategy, `random_case` makes a case from any source of choices. A case is made of
+the choices of its scenario, then those of its changes, so that several lists of changes can be tried on one scenario
+(whose expected result is computed once) and each still has a recording of its own.
+
+Choices lean to where migrations are hard: changes come in clusters, one before the other is over; derived state is
+lost right after a change; strategies that can only refuse the query's plans are tried now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from midstream.algebra.plan import Plan
+from midstream.engine.box import CHUNK_ROWS
+from midstream.testing.choices import Choices, Draw, HypothesisChoices
+from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
+from midstream.testing.generators_queries import OPERATORS
+from midstream.testing.migration_cases import (
+    REBUILDS,
+    STRATEGIES,
+    Migrate,
+    MigrationCase,
+    Rebuild,
+    may_refuse,
+    plans_of,
+)
+
+__all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
+
+_ENDLESS = ("unbounded", "none")
+_BOUNDED = ("slide", "range", "now")
+_TAKING_OVER: list[tuple[str, dict[str, Any]]] = [("jisc", {}), ("moving-state", {})]
+_FINAL = ("aggregate", "aggregate", "except_all", "except")
+"""Operators whose results come when they are final."""
+_MERGING = ("distinct", "distinct", "aggregate", "union")
+"""Operators that make one row of several."""
+_OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
+
+
+def random_case(choices: Choices, *, rebuilds: bool = True, **limits: Any) -> MigrationCase:
+    """A case of one scenario and one list of changes; `limits` are those of `random_scenario`."""
+    return random_changes(choices, random_migrated_scenario(choices, **limits), rebuilds=rebuilds)
+
+
+def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrategy[MigrationCase]:
+    """Cases drawn by Hypothesis; the options are those of `random_case`."""
+
+    @st.composite
+    def build(draw: Draw) -> MigrationCase:
+        return random_case(HypothesisChoices(draw), rebuilds=rebuilds, **limits)
+
+    return build()
+
+
+def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
+    """A scenario whose query has more than one plan."""
+    windows, operators = _some_windows(choices), _some_operators(choices)
+    if not choices.chance(2):
+        # Results that are final up to different instants meet: the hardest thing for a successor to continue.
+        windows = {"slide", "range"}
+        operators = {"join", "subquery", choices.pick(_FINAL), choices.pick(_MERGING)}
+    if "none" in windows:
+        # Only under a union beside other rows does a stream without a window have plans to choose from.
+        operators |= {"union_all"}
+    emphasis = choices.pick(["plans"] * 7 + ["language"])
+    least = choices.pick([3] * 7 + [2])
+    given = {
+        "operators": operators,
+        "windows": windows,
+        "emphasis": emphasis,
+        "min_streams": least,
+        "batchings": ["mixed", "mixed", "rows"],
+        **limits,
+    }
+    scenario = random_scenario(choices, **given)
+    if len(plans_of(scenario)[1]) < 2:
+        choices.reject()
+    return scenario
+
+
+def _some_windows(choices: Choices) -> set[str]:
+    """Some window kinds: queries of few kinds have more of each together than queries of all kinds have."""
+    windows = {kind for kind in _BOUNDED if choices.chance(2)}
+    # Gen-mig and parallel-track refuse windows that never end.
+    if choices.chance(3):
+        windows |= {kind for kind in _ENDLESS if not choices.chance(3)}
+    return windows if windows - {"none"} else windows | {"slide"}
+
+
+def _some_operators(choices: Choices) -> set[str]:
+    """Some operators, or joins and their unions alone, which is what all strategies accept."""
+    if choices.chance(5):
+        return set(JOIN_OPERATORS)
+    return {"join", "subquery", *(operator for operator in _OTHER_OPERATORS if choices.chance(2))}
+
+
+def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
+    """The scenario with a list of changes, at least one of them a migration."""
+    _, plans = plans_of(scenario)
+    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds)
+    first_plan = writer.plan
+    chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
+    return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
+
+
+class _ChangeWriter:
+    """Writes a list of changes; `plan` is the one in force after those written so far, if none is refused."""
+
+    def __init__(self, choices: Choices, plans: Sequence[Plan], pushes: int, rebuilds: bool) -> None:
+        self.plan = choices.number(0, len(plans) - 1)
+        self._choices = choices
+        self._plans = plans
+        self._pushes = pushes
+        self._rebuilds = rebuilds
+        accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
+        # These two take over state, where the others wait for it to end.
+        self._accepted = [way for way in accepted for _ in range(3 if way in _TAKING_OVER else 1)]
+
+    def changes(self) -> list[Migrate | Rebuild]:
+        choices = self._choices
+        # Before the first rows there is little to replace.
+        moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
+        changes: list[Migrate | Rebuild] = []
+        if self._rebuilds and choices.chance(5):
+            changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))
+        for _ in range(choices.pick([1, 2, 2, 3, 4])):
+            changes.append(self._migration(moment))
+            if self._rebuilds and choices.chance(2):
+                moment = self._later(moment)
+                changes.append(Rebuild(moment, choices.pick(REBUILDS)))
+            moment = self._later(moment)
+        return changes
+
+    def _migration(self, moment: int) -> Migrate:
+        choices = self._choices
+        # The plans next to each other differ in more than the order of joins, where the query allows that.
+        step = choices.pick([1, choices.number(1, len(self._plans) - 1)])
+        self.plan = (self.plan + step) % len(self._plans)
+        strategy, options = choices.pick(list(STRATEGIES.values()) if choices.chance(16) else self._accepted)
+        return Migrate(moment, self.plan, strategy, options)
+
+    def _later(self, moment: int) -> int:
+        """This moment, the next one, or any after it."""
+        return min(self._pushes, moment + self._choices.pick([0, 1, 1, 2, self._choices.number(0, self._pushes)]))
+
+
+def _always_refuses(way: tuple[str, Any], plan: Plan) -> bool:
+    strategy, options = way
+    # Whether jisc and moving-state refuse depends on what must be computed anew.
+    return strategy not in REBUILDS and may_refuse(strategy, options.items(), plan)

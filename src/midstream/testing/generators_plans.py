@@ -1,0 +1,189 @@
+"""Random queries whose point is their plans: operators nested in each other over windows of different kinds.
+
+Where `generators_queries` writes everything the language has, this writer keeps to columns of small integers and puts
+its choices into structure: any operator over any other, in subqueries two deep, over windows whose widths are no
+multiples of their slides and whose slides do not divide each other. So neighbouring operators have results that are
+final up to different instants, which is where replacing a plan is hard; and such queries have many plans, many results
+from few rows, and run fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from midstream.testing.choices import Choices
+from midstream.testing.generators_data import Clock, DeclaredStream
+from midstream.testing.generators_queries import SET_OPERATORS, QueryLimits
+
+__all__ = ["PlanQueryWriter"]
+
+T = TypeVar("T")
+
+_DEEPEST = 2
+"""How deep subqueries nest."""
+_OPERATOR_WEIGHTS = {
+    "plain": 3,
+    "distinct": 2,
+    "aggregate": 3,
+    "union_all": 3,
+    "except_all": 3,
+    "union": 1,
+    "except": 2,
+}
+"""How often a block of the query has an operator; "plain" is a join, or a projection."""
+_WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
+"""How often a window kind is written. A stream without a window is allowed in few places only."""
+_CONDITION_STYLES = ["cross"] * 4 + ["equality"] * 4 + ["theta"]
+_WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
+_SLIDES = [2, 3, 4, 5, 7, 8, 1]
+_AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
+
+
+@dataclass
+class PlanQueryWriter:
+    """Writes one query over streams with plain columns.
+
+    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks.
+    """
+
+    choices: Choices
+    clock: Clock
+    streams: Sequence[DeclaredStream]
+    limits: QueryLimits
+    used: set[str] = field(default_factory=set)
+    leaves: int = 0
+    slides: list[int] = field(default_factory=list)
+    _names: int = 0
+
+    def query(self) -> str:
+        """The text of a query."""
+        low, high = self.limits.min_streams, self.limits.max_streams
+        # Wide queries are slow and no better than narrow ones at most of what can go wrong.
+        budget = min(self.choices.number(low, high) for _ in range(3))
+        if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
+            return self._beside_a_stream(max(1, budget - 1))
+        return self._query(budget, None, 0, stateless=True)[0]
+
+    def _beside_a_stream(self, budget: int) -> str:
+        """A union with a stream that may lack a window: at the root, or as one of several."""
+        text, columns = self._query(budget, None, 0, stateless=True)
+        stream, _ = self._select("plain", 1, len(columns), _DEEPEST, stateless=True)
+        return f"{text} UNION ALL ({stream})" if self.choices.chance(2) else f"{stream} UNION ALL ({text})"
+
+    def _query(self, budget: int, arity: int | None, depth: int, stateless: bool) -> tuple[str, list[str]]:
+        """A query over so many streams as (text, columns); `stateless` if no operator around it keeps its rows."""
+        allowed = {"plain", *self.limits.operators} - (set() if budget > 1 else SET_OPERATORS.keys())
+        if depth and budget == 1 and allowed & {"distinct", "aggregate"}:
+            # A subquery that only renames columns adds nothing to a plan.
+            allowed -= {"plain"}
+        operator = self.choices.pick(
+            [o for o, weight in _OPERATOR_WEIGHTS.items() for _ in range(weight) if o in allowed]
+        )
+        if operator not in SET_OPERATORS:
+            return self._select(operator, budget, arity, depth, stateless)
+        arity = arity or self.choices.number(1, 2)
+        stateless = stateless and operator == "union_all"
+        share = self.choices.number(1, budget - 1)
+        left, columns = self._query(share, arity, depth, stateless)
+        right, _ = self._query(budget - share, arity, depth, stateless)
+        return f"{left} {SET_OPERATORS[operator]} ({right})", columns
+
+    def _select(self, mode: str, budget: int, arity: int | None, depth: int, stateless: bool) -> tuple[str, list[str]]:
+        shares = self._shares(budget, depth)
+        relations = [self._relation(share, depth, stateless and mode == "plain", len(shares)) for share in shares]
+        columns = [column for _, own in relations for column in own]
+        conditions = self._conditions([own for _, own in relations])
+        if self.choices.chance(10):
+            conditions.append(f"{self.choices.pick(columns)} IS NOT NULL")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        width = arity or self.choices.number(1, 2)
+        tail = ""
+        if mode == "aggregate":
+            keys = self._some(columns, self.choices.number(0, 2))
+            items = [*keys, *(self._aggregate(columns) for _ in range(width))][-width:]
+            tail = f" GROUP BY {', '.join(keys)}" if keys else ""
+            tail += " HAVING COUNT(*) > 1" if self.choices.chance(16) else ""
+        else:
+            items = [self.choices.pick(columns) for _ in range(width)]
+        names = [self._name("n") for _ in items]
+        listed = ", ".join(f"{item} AS {name}" for item, name in zip(items, names, strict=True))
+        distinct = "DISTINCT " if mode == "distinct" else ""
+        return f"SELECT {distinct}{listed} FROM {', '.join(text for text, _ in relations)}{where}{tail}", names
+
+    def _shares(self, budget: int, depth: int) -> list[int]:
+        """How many streams each FROM item may read: 1 is a stream, or a subquery over one."""
+        if "join" not in self.limits.operators:
+            return [budget]
+        if depth >= _DEEPEST or "subquery" not in self.limits.operators:
+            return [1] * budget
+        shares = []
+        while budget:
+            shares.append(self.choices.pick([1, 1, self.choices.number(1, budget)]))
+            budget -= shares[-1]
+        return shares
+
+    def _relation(self, share: int, depth: int, stateless: bool, beside: int) -> tuple[str, list[str]]:
+        """A FROM item as (text, columns)."""
+        nests = share > 1 or self.choices.chance(3)
+        if nests and depth < _DEEPEST and "subquery" in self.limits.operators:
+            text, columns = self._query(share, None, depth + 1, stateless and beside == 1)
+            alias = self._name("r")
+            return f"({text}) {alias}", [f"{alias}.{column}" for column in columns]
+        unread = [declared for declared in self.streams if declared.stream.name not in self.used]
+        declared = self.choices.pick(self.streams if not unread or self.choices.chance(4) else unread)
+        self.used.add(declared.stream.name)
+        self.leaves += 1
+        alias = self._name("r")
+        # Event times are values, too, but rows that differ in time alone make neither groups nor matches.
+        first = 0 if self.clock.unit is None and self.choices.chance(8) else 1
+        columns = [column.name for column in declared.columns[first:]]
+        text = f"{declared.stream.name}{self._window(stateless and beside == 1)} {alias}"
+        return text, [f"{alias}.{column}" for column in columns]
+
+    def _window(self, stateless: bool) -> str:
+        kinds = [kind for kind in _WINDOW_WEIGHTS if kind in self.limits.windows and (stateless or kind != "none")]
+        kind = self.choices.pick([kind for kind in kinds or ["range"] for _ in range(_WINDOW_WEIGHTS[kind])])
+        if kind == "none":
+            return ""
+        if kind in ("now", "unbounded"):
+            return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
+        text = f" [RANGE {self._length(self.choices.pick(_WIDTHS))}"
+        if kind == "slide":
+            slide = self.choices.pick(_SLIDES)
+            self.slides.append(self.clock.ticks(slide))
+            text += f" SLIDE {self._length(slide)}"
+        return text + "]"
+
+    def _length(self, steps: int) -> str:
+        if self.clock.unit is None:
+            return str(steps)
+        return f"{steps} {self.clock.unit[1]}{'' if steps == 1 else 'S'}"
+
+    def _conditions(self, relations: list[list[str]]) -> list[str]:
+        """Conditions between each FROM item and one before it; none for a cross product."""
+        allowed = self.limits.conditions
+        styles = [s for s in _CONDITION_STYLES if s in allowed] or ["equality"]
+        conditions = []
+        for place, columns in enumerate(relations[1:], start=1):
+            style = self.choices.pick(styles)
+            if style != "cross":
+                left, right = self.choices.pick(self.choices.pick(relations[:place])), self.choices.pick(columns)
+                sign = "=" if style == "equality" else self.choices.pick(["<=", ">=", "<>"])
+                conditions.append(f"{left} {sign} {right}")
+        return conditions
+
+    def _aggregate(self, columns: list[str]) -> str:
+        return self.choices.pick(_AGGREGATES).format(self.choices.pick(columns))
+
+    def _some(self, options: Sequence[T], count: int) -> list[T]:
+        """So many different options."""
+        if not count:
+            return []
+        first = self.choices.number(0, len(options) - 1)
+        return [options[(first + place) % len(options)] for place in range(min(count, len(options)))]
+
+    def _name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}{self._names}"
