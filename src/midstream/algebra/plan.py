@@ -231,6 +231,10 @@ class Select(_Unary):
     def is_stateful(self) -> bool:
         return False
 
+    @cached_property
+    def columns(self) -> frozenset[Column]:
+        return self.input.columns
+
     @property
     def label(self) -> str:
         return f"Select {self.predicate}"

@@ -103,6 +103,7 @@ class StreamCounts:
 
     rows: int = 0
     without_event_time: int = 0
+    event_time_out_of_range: int = 0
     late: int = 0
 
 
@@ -257,6 +258,7 @@ class DurableCell:
                 counts = self.streams[pack.stream]
                 counts.rows += pack.rows
                 counts.without_event_time += pack.without_event_time
+                counts.event_time_out_of_range += pack.event_time_out_of_range
                 if pack.latest is not None:
                     self.time.see(pack.stream, pack.latest)
             for window in pack.windows:
