@@ -59,7 +59,7 @@ __all__ = [
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
 
-EMPHASES = frozenset({"language", "plans"})
+EMPHASES = frozenset({"language", "plans", "final beside incremental"})
 """What a scenario's query is to exercise."""
 
 # Rows per stream by the number of streams joined: the oracle may have to look at every combination.
@@ -126,13 +126,14 @@ def random_scenario(
     default it depends on how many streams the query joins. `operators=JOIN_OPERATORS` gives queries that
     `join_intervals` can check exactly; `operators=()` leaves selection and projection. `batchings` says how rows
     are cut into pushes: in single rows, all at once, anything between. `emphasis` is "language" (all types, functions
-    and clauses) or "plans" (nested operators over windows of different kinds, plain expressions).
+    and clauses), "plans" (nested operators over windows of different kinds, plain expressions) or "final beside
+    incremental" (such plans where results that come when they are final are joined with rows that come at once).
     """
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
-    plain = emphasis == "plans"
+    plain = emphasis != "language"
     time = clock(choices, event_time)
     declared = declared_streams(choices, time, choices.number(1, max_streams), plain)
-    limits = QueryLimits(operators, windows, conditions, max_streams, min_streams)
+    limits = QueryLimits(operators, windows, conditions, max_streams, min_streams, emphasis)
     writer = (PlanQueryWriter if plain else QueryWriter)(choices, time, declared, limits)
     text = writer.query()
     read = [stream for stream in declared if stream.stream.name in writer.used]

@@ -196,6 +196,9 @@ def pushes(
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
             steps += heartbeats.close(choices, batch, min(times, default=None))
             batch = {}
+    if slides:
+        # Results that wait for certainty come one slide after the other, if there is time for that before the end.
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 4))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
@@ -231,7 +234,7 @@ def _arrivals(
     to few rows though most inputs have many.
     """
     advances = (
-        [0, 1, 1, 2, 3, 9] if any(column.kind != "small" for column in declared.columns[1:]) else [0, 1, 1, 2, 2, 3, 5]
+        [0, 1, 1, 2, 3, 9] if any(column.kind != "small" for column in declared.columns[1:]) else [1, 0, 2, 3, 4, 5]
     )
     newest = origin + choices.number(0, 4)
     arrivals: list[_Arrival] = []
@@ -273,6 +276,11 @@ class _Heartbeats:
         self._explicit = choices.pick(self._watermarks(oldest))
         return [(batch, self._explicit)] if choice >= 4 else [batch, Push({}, self._explicit)]
 
+    def later(self, choices: Choices) -> int:
+        """A watermark after the last row."""
+        self._explicit = choices.pick(self._watermarks(None))
+        return self._explicit
+
     def _watermarks(self, oldest: int | None) -> list[int]:
         """Allowed watermarks: at the oldest waiting row, and around the slides' boundaries before it."""
         longest = max(self._slides, default=0)
@@ -280,7 +288,8 @@ class _Heartbeats:
         if oldest is not None:
             latest = self._clock.ticks(oldest)
         else:
-            latest = self._clock.ticks(max(self._newest.values(), default=0)) + longest
+            latest = self._clock.ticks(max(self._newest.values(), default=0))
+            latest = max(latest, latest if current is None else current) + longest
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
         found = {}

@@ -35,10 +35,6 @@ __all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_
 _ENDLESS = ("unbounded", "none")
 _BOUNDED = ("slide", "range", "now")
 _TAKING_OVER: list[tuple[str, dict[str, Any]]] = [("jisc", {}), ("moving-state", {})]
-_FINAL = ("aggregate", "aggregate", "except_all", "except")
-"""Operators whose results come when they are final."""
-_MERGING = ("distinct", "distinct", "aggregate", "union")
-"""Operators that make one row of several."""
 _OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
 
 
@@ -59,15 +55,14 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
+    emphasis = choices.pick(["final beside incremental"] * 5 + ["plans"] * 6 + ["language"])
     windows, operators = _some_windows(choices), _some_operators(choices)
-    if not choices.chance(2):
-        # Results that are final up to different instants meet: the hardest thing for a successor to continue.
-        windows = {"slide", "range"}
-        operators = {"join", "subquery", choices.pick(_FINAL), choices.pick(_MERGING)}
-    if "none" in windows:
+    if emphasis == "final beside incremental":
+        # Windows of both kinds, so that results are final up to different instants.
+        windows, operators = {"slide", "range"}, set(OPERATORS)
+    elif "none" in windows:
         # Only under a union beside other rows does a stream without a window have plans to choose from.
         operators |= {"union_all"}
-    emphasis = choices.pick(["plans"] * 7 + ["language"])
     least = choices.pick([3] * 7 + [2])
     given = {
         "operators": operators,
@@ -77,6 +72,8 @@ def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
         "batchings": ["mixed", "mixed", "rows"],
         **limits,
     }
+    if given["operators"] != operators and emphasis == "final beside incremental":
+        given["emphasis"] = "plans"
     scenario = random_scenario(choices, **given)
     if len(plans_of(scenario)[1]) < 2:
         choices.reject()

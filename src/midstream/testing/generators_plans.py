@@ -33,9 +33,10 @@ _OPERATOR_WEIGHTS = {
     "except": 2,
 }
 """How often a block of the query has an operator; "plain" is a join, or a projection."""
+_FINAL = ["aggregate", "aggregate", "except_all", "distinct", "except"]
 _WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
-_CONDITION_STYLES = ["cross"] * 4 + ["equality"] * 4 + ["theta"]
+_CONDITION_STYLES = ["cross"] * 5 + ["equality"] * 4 + ["theta"]
 _WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
 _SLIDES = [2, 3, 4, 5, 7, 8, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
@@ -62,9 +63,26 @@ class PlanQueryWriter:
         low, high = self.limits.min_streams, self.limits.max_streams
         # Wide queries are slow and no better than narrow ones at most of what can go wrong.
         budget = min(self.choices.number(low, high) for _ in range(3))
+        if self.limits.emphasis == "final beside incremental":
+            return self._final_beside_incremental(max(2, min(budget, 3)))
         if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
             return self._beside_a_stream(max(1, budget - 1))
         return self._query(budget, None, 0, stateless=True)[0]
+
+    def _final_beside_incremental(self, budget: int) -> str:
+        """An operator whose results come when they are final, joined with streams, whose rows come at once."""
+        final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
+        share = 1 if final in ("aggregate", "distinct") else 2
+        text, columns = self._query(share, None, 1, stateless=False, operator=final)
+        alias = self._name("r")
+        relations = [(f"({text}) {alias}", [f"{alias}.{column}" for column in columns])]
+        relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
+        merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
+        text, columns = self._block(merging, relations, None)
+        if self.choices.chance(4):
+            other, _ = self._query(1, len(columns), 1, stateless=False)
+            text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
+        return text
 
     def _beside_a_stream(self, budget: int) -> str:
         """A union with a stream that may lack a window: at the root, or as one of several."""
@@ -72,15 +90,11 @@ class PlanQueryWriter:
         stream, _ = self._select("plain", 1, len(columns), _DEEPEST, stateless=True)
         return f"{text} UNION ALL ({stream})" if self.choices.chance(2) else f"{stream} UNION ALL ({text})"
 
-    def _query(self, budget: int, arity: int | None, depth: int, stateless: bool) -> tuple[str, list[str]]:
+    def _query(
+        self, budget: int, arity: int | None, depth: int, stateless: bool, operator: str | None = None
+    ) -> tuple[str, list[str]]:
         """A query over so many streams as (text, columns); `stateless` if no operator around it keeps its rows."""
-        allowed = {"plain", *self.limits.operators} - (set() if budget > 1 else SET_OPERATORS.keys())
-        if depth and budget == 1 and allowed & {"distinct", "aggregate"}:
-            # A subquery that only renames columns adds nothing to a plan.
-            allowed -= {"plain"}
-        operator = self.choices.pick(
-            [o for o, weight in _OPERATOR_WEIGHTS.items() for _ in range(weight) if o in allowed]
-        )
+        operator = operator or self._operator(budget, depth)
         if operator not in SET_OPERATORS:
             return self._select(operator, budget, arity, depth, stateless)
         arity = arity or self.choices.number(1, 2)
@@ -90,9 +104,22 @@ class PlanQueryWriter:
         right, _ = self._query(budget - share, arity, depth, stateless)
         return f"{left} {SET_OPERATORS[operator]} ({right})", columns
 
+    def _operator(self, budget: int, depth: int) -> str:
+        """What a block of the query does."""
+        allowed = {"plain", *self.limits.operators} - (set() if budget > 1 else SET_OPERATORS.keys())
+        if depth and budget == 1 and allowed & {"distinct", "aggregate"}:
+            # A subquery that only renames columns adds nothing to a plan.
+            allowed -= {"plain"}
+        weighted = [name for name, weight in _OPERATOR_WEIGHTS.items() for _ in range(weight) if name in allowed]
+        return self.choices.pick(weighted)
+
     def _select(self, mode: str, budget: int, arity: int | None, depth: int, stateless: bool) -> tuple[str, list[str]]:
         shares = self._shares(budget, depth)
         relations = [self._relation(share, depth, stateless and mode == "plain", len(shares)) for share in shares]
+        return self._block(mode, relations, arity)
+
+    def _block(self, mode: str, relations: list[tuple[str, list[str]]], arity: int | None) -> tuple[str, list[str]]:
+        """A SELECT over FROM items as (text, columns)."""
         columns = [column for _, own in relations for column in own]
         conditions = self._conditions([own for _, own in relations])
         if self.choices.chance(10):
@@ -102,7 +129,10 @@ class PlanQueryWriter:
         tail = ""
         if mode == "aggregate":
             keys = self._some(columns, self.choices.number(0, 2))
-            items = [*keys, *(self._aggregate(columns) for _ in range(width))][-width:]
+            items = [
+                self.choices.pick(keys) if keys and self.choices.chance(2) else self._aggregate(columns)
+                for _ in range(width)
+            ]
             tail = f" GROUP BY {', '.join(keys)}" if keys else ""
             tail += " HAVING COUNT(*) > 1" if self.choices.chance(16) else ""
         else:
@@ -149,12 +179,15 @@ class PlanQueryWriter:
             return ""
         if kind in ("now", "unbounded"):
             return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
-        text = f" [RANGE {self._length(self.choices.pick(_WIDTHS))}"
-        if kind == "slide":
-            slide = self.choices.pick(_SLIDES)
-            self.slides.append(self.clock.ticks(slide))
-            text += f" SLIDE {self._length(slide)}"
-        return text + "]"
+        width = self.choices.pick(_WIDTHS)
+        if kind == "range":
+            return f" [RANGE {self._length(width)}]"
+        slide = self.choices.pick(_SLIDES)
+        self.slides.append(self.clock.ticks(slide))
+        if width < slide and not self.choices.chance(4):
+            # Rows are valid nowhere if a slide passes over them.
+            width += slide
+        return f" [RANGE {self._length(width)} SLIDE {self._length(slide)}]"
 
     def _length(self, steps: int) -> str:
         if self.clock.unit is None:

@@ -44,6 +44,7 @@ class QueryLimits:
     conditions: Collection[str] = CONDITIONS
     max_streams: int = 6
     min_streams: int = 1
+    emphasis: str = "language"
 
 
 @dataclass
