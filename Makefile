@@ -22,7 +22,7 @@ check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(READY)  ## random migrations on all cores, judged by DuckDB, failures shrunk: make soak MINUTES=60 SEED=1
+soak: $(READY)  ## random migrations on all cores, judged by DuckDB and a brute force, failures shrunk: make soak MINUTES=60 SEED=1
 	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)"
 
 properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000

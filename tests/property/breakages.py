@@ -192,7 +192,7 @@ BREAKAGES = (
     ),
     Breakage(
         "nothing is refused", TAKEOVER,
-        "if ahead or bool(old) != bool(self.box.final_operators):", "if False:",
+        "if ahead:", "if False:",
     ),
     Breakage(
         "predecessors do not count for where operators begin", TAKEOVER,
@@ -222,11 +222,16 @@ BREAKAGES = (
     ),
     Breakage(
         "where a predecessor began is forgotten", TAKEOVER,
-        "operator.emits_from = found.emits_from", "pass",
+        "new.emits_from = old.emits_from", "pass",
     ),
     Breakage(
         "operators below do not count for whether operators are the same", TAKEOVER,
-        "if found is not None and id(operator) in alike:", "if found is not None:",
+        "and _as_far(new, old) and id(new) in alike", "and _as_far(new, old)",
+    ),
+    Breakage(
+        "equal operators are matched wherever they stand", TAKEOVER,
+        "return [there[0] if len(there) == 1 else None for there in found]",
+        "return [next((o for o in old if o.state_key == operator.state_key), None) for operator in new]",
     ),
     Breakage(
         "how far inputs are does not count", TAKEOVER,

@@ -1,4 +1,4 @@
-"""`make soak`: random migration cases on all cores for some minutes, each judged by DuckDB; failures come out small.
+"""`make soak`: random migration cases on all cores for some minutes, judged by DuckDB and the brute force.
 
     python -m tests.property.soak --minutes 60
     python -m tests.property.soak --minutes 5 --seed 20260101   (the same cases as the run that printed this seed)
@@ -19,7 +19,7 @@ from midstream.testing.soak import Failure, Soak, soak
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Random migration cases, judged by DuckDB.")
+    parser = argparse.ArgumentParser(description="Random migration cases, judged by DuckDB and the brute force.")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", default="", help="the seed that an earlier run printed; a new one by default")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

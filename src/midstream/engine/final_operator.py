@@ -5,7 +5,8 @@ have emitted, so they have no progress of their own. A final operator has: its r
 and it has emitted
 
 - all results valid before ``emits_from`` (a predecessor may have done so, see ``midstream.migration.takeover``), and
-- of the later ones, the segments that end by ``final_until``; a segment that is still open is emitted when it ends.
+- of the later ones, the segments that end by ``final_until`` (over a distinct: before it, see ``sweep``); a segment
+  that is still open is emitted when it ends.
 
 Both instants and the rows seen determine what has been emitted. How the rows were cut into batches, the order in which
 they arrived and earlier plans do not matter: the boundaries of segments depend on the input's snapshots alone (see

@@ -2,8 +2,8 @@
 
 An operator turns the batches its inputs produced during one push into its own. ``frontier`` is its promise: no later
 output will begin to be valid earlier. It follows the watermark; states are purged by the frontier of the input that
-could still meet them. ``final_until`` is another one: no later output will be valid before it, except by operators that
-wait until a result is final (see ``final_operator``).
+could still meet them. ``final_until`` says how far results are certain: no later row changes what the output is before
+that instant, though a final operator may still have to emit it (see ``final_operator``).
 """
 
 from __future__ import annotations

@@ -11,10 +11,11 @@ theirs while they are fed the history of their own inputs.
 part, evaluated on what each Fi has emitted and on all rows seen so far. All plans of a query have the same top part, in
 different shapes. So two plans have emitted the same if their final operators have, and two cases are enough:
 
-1. *The same operators, equally far.* Each Fi of the new plan has a counterpart in the old one: the same operators
-   below it, with equal ``final_until``. What a final operator has emitted depends only on the rows, ``final_until`` and
-   ``emits_from``, so the counterparts have emitted the same, whether the new one adopts its state or computes it from
-   the rows. The new plan continues where the old one stands. Recovery is this case: the plans are equal.
+1. *The same operators, equally far.* Each Fi of the new plan has a counterpart in the old one: in the same place of the
+   top part, with the same operators below it and equal ``final_until``. What a final operator has emitted depends only
+   on the rows, ``final_until`` and ``emits_from``, so the counterparts have emitted the same, whether the new one
+   adopts its state or computes it from the rows. The new plan continues where the old one stands. Recovery is this
+   case: the plans are equal.
 2. *Other operators.* An Fi without counterpart (a partial aggregate was pushed below a join, differences were
    reordered) may know less or more of the future than those it replaces. First the old plan emits its open segments, so
    that each of its final operators has emitted everything before its ``emitted_until`` and nothing after it. Let T be
@@ -22,7 +23,8 @@ different shapes. So two plans have emitted the same if their final operators ha
    at T, otherwise the change is refused: it would have emitted what its successor cannot know yet. The successor gets
    ``emits_from`` = T, counterparts keep their ``emitted_until``. Whatever arrives from now on, rows and segments alike,
    begins at T or later, so it never meets what was emitted before T, and nothing of that has to be handed over. What
-   the successor knows beyond T, it emits at once.
+   the successor knows beyond T, it emits at once. It never adopts a state, not even of an equal operator in another
+   place of the old plan: that may have been swept beyond T.
 
 Between two pushes every box is in such a state, also one whose migration is under way: of GenMig's two plans, the new
 one has emitted nothing final before the split time, so the old one tells how far results are (``Box.emitting``). Hence
@@ -33,6 +35,7 @@ in and after them.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.windows import NEVER
@@ -98,6 +101,8 @@ def rebuilt(box: Box, way: Way, rows: Arrived, record: MigrationRecord) -> Box:
         )
         takeover = _Takeover(plan_box.plan, switch, None, way)
         assert takeover.continues_exactly
+        for new, old in zip(takeover.box.final_operators, plan_box.final_operators, strict=True):
+            new.emits_from = old.emits_from
         takeover.box.hold_final(plan_box.final_limit)
         takeover.bring_states()
         return takeover.box
@@ -110,6 +115,10 @@ class _Takeover:
 
     def __init__(self, plan: Plan, switch: Switch, donor: PlanBox | None, way: Way) -> None:
         self._emitting = switch.old.emitting()
+        keys = [operator.state_key for operator in self._emitting.final_operators]
+        if len(set(keys)) < len(keys):
+            # Equal operators in different places may be differently far, and so may be all that is above them.
+            donor = None
         stores: dict[str, list[RowStore]] = {}
         self._sides: dict[tuple[str, tuple[str, ...]], list[JoinSide]] = {}
         self._operators: dict[tuple[str, ...], list[Operator]] = {}
@@ -129,15 +138,17 @@ class _Takeover:
         self._record = switch.record
         self._way = way
         self._ends = switch.windows.latest_end
-        # A state purged further than the slowest input, or than what has been told, cannot serve for computing others.
+        # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
         frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
         self._least = min(frontiers, default=NEVER)
         self._least = min(self._least, self._emitting.final_until)
         self._pasts: dict[tuple[int, tuple[str, ...]], Past] = {}
-        self._whole = self._matched_subtrees()
+        self._predecessors = self._matched_final_operators()
+        self._outermost = {id(operator) for operator in self.box.final_operators}
+        self._whole = self._present_in(self._operators)
         self._adopted: dict[int, Operator] = {}
         self._shared: dict[int, JoinSide] = {}
-        self._predecessors = self._matched_final_operators()
+        assert len(self.box.final_operators) == len(keys), "all plans of a query have the same top part"
 
     @property
     def continues_exactly(self) -> bool:
@@ -155,7 +166,7 @@ class _Takeover:
         end = min(end, *(operator.frontier for operator in self._emitting.window_operators))
         kept = {id(operator) for operator in self._predecessors.values()}
         ahead = [operator for operator in old if id(operator) not in kept and operator.emitted_until > end]
-        if ahead or bool(old) != bool(self.box.final_operators):
+        if ahead:
             raise BadMigration(
                 f"{self._way.value} cannot replace a plan whose results are final up to different instants",
                 detail=f"{quoted(sorted({operator.name for operator in ahead}))} of the old plan would be replaced by "
@@ -178,42 +189,56 @@ class _Takeover:
         self.bring(self.box.root, False)
 
     def _matched_final_operators(self) -> dict[int, FinalOperator]:
-        """The outermost final operators of the new plan that are in the old one and as far there: by id, the old one.
+        """The outermost final operators of the new plan that stand in the same place of the old one, as far: by id.
 
         What they emit from now on begins where the old one's ended.
         """
-        free = list(self._emitting.final_operators)
         known: dict[tuple[str, ...], list[Operator]] = {}
-        for other in self._emitting.operators:
-            if other.state_key is not None:
-                known.setdefault(other.state_key, []).append(other)
-        alike: set[int] = set()
-        for operator in self.box.operators:
-            if all(id(child) in alike for child in operator.inputs) and (
-                operator.state_key is None or any(_as_far(operator, o) for o in known.get(operator.state_key, ()))
-            ):
-                alike.add(id(operator))
-        matched: dict[int, FinalOperator] = {}
-        for operator in self.box.final_operators:
-            found = next((o for o in free if o.state_key == operator.state_key and _as_far(operator, o)), None)
-            if found is not None and id(operator) in alike:
-                free.remove(found)
-                matched[id(operator)] = found
-                operator.emits_from = found.emits_from
-        return matched
+        for operator in self._emitting.operators:
+            if operator.state_key is not None:
+                known.setdefault(operator.state_key, []).append(operator)
+        alike = self._present_in(known, with_stores=False)
+        pairs = zip(self.box.final_operators, self._in_the_same_places(), strict=True)
+        return {
+            id(new): old
+            for new, old in pairs
+            if old is not None and new.state_key == old.state_key and _as_far(new, old) and id(new) in alike
+        }
 
-    def _matched_subtrees(self) -> set[int]:
-        """Operators below which, themselves included, every state but those of joins is there in the old plan."""
-        whole: set[int] = set()
-        for operator in self.box.operators:
-            if all(id(child) in whole for child in operator.inputs) and self._counterpart(operator):
-                whole.add(id(operator))
-        return whole
+    def _in_the_same_places(self) -> list[FinalOperator | None]:
+        """For each outermost final operator of the new plan, the one in the old plan that stands in its place."""
+        old, new = self._emitting.final_operators, self.box.final_operators
+        if self._emitting.plan == self.box.plan:
+            return list(old)
+        places = _places(self._emitting.root)
+        standing: dict[tuple[object, ...], list[FinalOperator]] = {}
+        for operator in old:
+            standing.setdefault(places[id(operator)], []).append(operator)
+        places = _places(self.box.root)
+        found = [standing.get(places[id(operator)], []) for operator in new]
+        return [there[0] if len(there) == 1 else None for there in found]
 
-    def _counterpart(self, operator: Operator) -> bool:
-        if operator.state_key is None:
-            return not isinstance(operator, StoreOperator) or operator.was_there
-        return any(_as_far(operator, other) for other in self._operators.get(operator.state_key, ()))
+    def _present_in(self, known: Mapping[tuple[str, ...], list[Operator]], with_stores: bool = True) -> set[int]:
+        """Operators below which, themselves included, every state but those of joins is among the known ones."""
+        present: set[int] = set()
+        for operator in self.box.operators:
+            if not all(id(child) in present for child in operator.inputs):
+                continue
+            if operator.state_key is not None:
+                is_there = any(_as_far(operator, other) for other in known.get(operator.state_key, ()))
+            else:
+                is_there = not (with_stores and isinstance(operator, StoreOperator)) or operator.was_there
+            if is_there:
+                present.add(id(operator))
+        return present
+
+    def _counterpart(self, operator: Operator) -> Operator | None:
+        """The operator whose state may be adopted; of outermost final operators only the predecessor's."""
+        donors = self._operators.get(operator.state_key or (), [])
+        if id(operator) in self._outermost:
+            predecessor = self._predecessors.get(id(operator))
+            return predecessor if any(donor is predecessor for donor in donors) else None
+        return next((donor for donor in donors if _as_far(operator, donor)), None)
 
     def _decide(self, operator: Operator, wanted: bool) -> None:
         """Choose for each operator whether its state is adopted. ``wanted``: somebody above needs its history."""
@@ -232,10 +257,9 @@ class _Takeover:
             self._decide(operator.inputs[0], not operator.was_there)
             return
         if operator.state_key is not None:
-            donors_ = self._operators.get(operator.state_key, [])
-            counterpart = next((d for d in donors_ if _as_far(operator, d)), None)
+            counterpart = self._counterpart(operator)
             if counterpart is not None and not wanted and id(operator) in self._whole:
-                donors_.remove(counterpart)
+                self._operators[operator.state_key].remove(counterpart)
                 self._adopted[id(operator)] = counterpart
             else:
                 wanted = True
@@ -384,6 +408,25 @@ class _ResortedPast:
                 self._finder.add(batch.filtered(batch.valid_to > batch.layout.released))
             self._past = None
         return [self._finder.state]
+
+
+def _places(root: Operator) -> dict[int, tuple[object, ...]]:
+    """By id, where an operator stands in the query: the sides of unions and the relations of join inputs above it.
+
+    It is the same in every plan, whatever the join order.
+    """
+    found: dict[int, tuple[object, ...]] = {}
+    pending: list[tuple[Operator, tuple[object, ...]]] = [(root, ())]
+    while pending:
+        operator, path = pending.pop()
+        found[id(operator)] = path
+        for side, child in enumerate(operator.inputs):
+            step: tuple[object, ...] = (side,) if len(operator.inputs) > 1 else ()
+            if isinstance(operator, JoinOperator):
+                relations = frozenset(field.relation for field in child.layout.fields)
+                step = () if _join_below(child) else (relations,)
+            pending.append((child, path + step))
+    return found
 
 
 def _sides_of(join: JoinOperator) -> list[tuple[JoinSide, Operator]]:

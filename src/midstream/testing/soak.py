@@ -8,7 +8,7 @@ gives the same cases, as many of them as there is time for.
 The command is `make soak`; `Trial` is one case with its judgement, to be had without processes:
 
 >>> trial = next(trials("an example"))
->>> trial.failure is None and len(trial.played.migrations) >= 0
+>>> trial.failure is None and trial.played.results.num_columns > 0
 True
 """
 
@@ -139,7 +139,7 @@ def trials(seed: int | str, cases: int = CASES_PER_SCENARIO) -> Iterator[Trial]:
         return
     try:
         expected = expected_result(scenario)
-    except JudgesDisagree:
+    except Exception:
         yield judged(random_changes(choices, scenario), choices.recording)
         return
     rows = expected.table.num_rows if isinstance(expected, SnapshotSeries) else expected.num_rows
