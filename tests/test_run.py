@@ -51,8 +51,28 @@ def test_a_stream_feeds_both_sides_of_a_self_join():
 def test_rows_without_event_time_are_dropped_and_counted():
     run = start()
     run.push({"a": rows((None, 1, "x"), (1, 1, "y")), "b": rows((1, 1, "z"))})
-    assert run.metrics()["streams"]["a"] == {"rows": 2, "late": 0, "without_event_time": 1}
+    assert run.metrics()["streams"]["a"] == {
+        "rows": 2, "late": 0, "without_event_time": 1, "event_time_out_of_range": 0,
+    }  # fmt: skip
     assert run.metrics()["results"] == 1
+
+
+@pytest.mark.parametrize(
+    "window", ["[RANGE 10]", "[NOW]", "[RANGE UNBOUNDED]", "[RANGE 10 SLIDE 7]", f"[RANGE {2**62}]"]
+)
+def test_event_times_out_of_range_are_dropped_and_counted_apart(window):
+    run = start(f"SELECT COUNT(*) AS n FROM a {window}")
+    far = 2**62
+    result = run.push(
+        {"a": rows((None, 1, "x"), (far, 1, "y"), (-far, 1, "y"), (2**63 - 1, 1, "z"), (-far - 1, 1, "z"))}
+    )
+    assert run.metrics()["streams"]["a"] == {
+        "rows": 5, "late": 0, "without_event_time": 1, "event_time_out_of_range": 2,
+    }  # fmt: skip
+    found = [*result.to_pylist(), *run.finish().to_pylist()]
+    assert {row["n"] for row in found} <= {1, 2}
+    assert all(-far <= row["valid_from"] and (row["valid_to"] or 2**63) > row["valid_from"] for row in found)
+    assert any(row["valid_from"] >= far for row in found)
 
 
 def test_late_rows_are_dropped_and_counted():

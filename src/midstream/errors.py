@@ -13,6 +13,7 @@ An error has a primary line (lowercase, no full stop), optionally a detail (fact
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 __all__ = [
@@ -60,7 +61,13 @@ __all__ = [
     "UnreadableFile",
     "did_you_mean",
     "quoted",
+    "shortened",
 ]
+
+
+_LONGEST_QUOTED, _LONGEST_WORD, _LONGEST_TEXT = 200, 1_000, 4_000
+# Not words of less: a path is one, and must be read as a whole.
+_TOO_LONG = re.compile(rf"""(?<!\w)(["'])(?:(?!\1)[^\n]){{{_LONGEST_QUOTED},}}\1(?!\w)|\S{{{_LONGEST_WORD},}}""")
 
 
 class MidstreamError(Exception):
@@ -69,10 +76,11 @@ class MidstreamError(Exception):
     code = "M0000"
 
     def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None) -> None:
+        message = shortened(message)
         super().__init__(message)
         self.message = message
-        self.detail = detail
-        self.hint = hint
+        self.detail = None if detail is None else shortened(detail)
+        self.hint = None if hint is None else shortened(hint)
 
     def __str__(self) -> str:
         lines = [f"[{self.code}] {self.message}", *self._excerpt()]
@@ -336,6 +344,18 @@ class AlreadyRuns(DeploymentError):
     """Another process runs the query."""
 
     code = "M5007"
+
+
+def shortened(text: str) -> str:
+    """The text of a message without the middle of what is too long to read: quoted names, words, the whole.
+
+    >>> shortened('column "' + "x" * 100_000 + '" does not exist') == f'column "{"x" * 79}…{"x" * 20}" does not exist'
+    True
+    """
+    if len(text) <= _LONGEST_QUOTED:
+        return text
+    text = _TOO_LONG.sub(lambda found: f"{found[0][:80]}…{found[0][-21:]}", text)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 201]}…{text[-200:]}"
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ Project o.id AS id
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from midstream.algebra.bounded_state import check_bounded_state
@@ -42,13 +42,15 @@ class ContinuousQuery:
     """A query over declared streams. Bad text raises a ``midstream.errors.QueryError`` that says where and why."""
 
     def __init__(self, text: str, streams: Sequence[Stream]) -> None:
-        if isinstance(streams, Stream | str | Mapping) or not all(isinstance(s, Stream) for s in streams):
+        if isinstance(streams, Iterable) and not isinstance(streams, str | Mapping):
+            streams = tuple(streams)
+        if not (isinstance(streams, tuple) and all(isinstance(stream, Stream) for stream in streams)):
             raise BadStreamDeclaration(
                 "the streams of a query are a list of Stream declarations",
                 hint='Write streams=[Stream("orders", schema, event_time="ts"), ...].',
             )
         self.text = text
-        self.streams = tuple(streams)
+        self.streams = streams
         self._bound = parse(text, self.streams)
         check_bounded_state(self._bound)
         self._default: Plan | None = None

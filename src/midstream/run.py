@@ -136,7 +136,12 @@ class LocalRun:
     def metrics(self) -> dict[str, Any]:
         """Counts since the start: per stream, per operator, per migration, and in all."""
         streams = {
-            name: {"rows": c.rows, "late": c.late, "without_event_time": c.without_event_time}
+            name: {
+                "rows": c.rows,
+                "late": c.late,
+                "without_event_time": c.without_event_time,
+                "event_time_out_of_range": c.event_time_out_of_range,
+            }
             for name, c in self._intake.counters.items()
         }
         return {"streams": streams, "watermark": self.watermark, **self._cell.metrics()}

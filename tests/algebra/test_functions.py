@@ -160,3 +160,10 @@ def test_distinct_changes_nothing_for_extremes() -> None:
     assert str(aggregate_call("count", INT32, distinct=True)) == "COUNT(DISTINCT c)"
     with pytest.raises(TypeMismatch, match="cannot count different values of c"):
         aggregate_call("count", LIST, distinct=True)
+
+
+def test_arithmetic_of_integers_gives_int64_and_with_uint64_a_decimal() -> None:
+    assert call("+", INT32, INT64).type == pa.int64()
+    assert call("*", UINT64, UINT64).type == pa.int64()
+    assert pa.types.is_decimal(call("+", UINT64, INT32).type)
+    assert pa.types.is_decimal(call("-", UINT64, Literal(1, pa.int64())).type)

@@ -65,7 +65,7 @@ def told(
 ) -> None:
     """What the query says of itself after a micro-batch."""
     query = ContinuousQuery(TEXT, [Stream(name, SCHEMA, "ts") for name in ("orders", "payments", "shipments")])
-    counts = {"rows": 1200, "late": 7, "without_event_time": 0}
+    counts = {"rows": 1200, "late": 7, "without_event_time": 0, "event_time_out_of_range": 0}
     figures = {
         "watermark": 4242,
         "finished": False,

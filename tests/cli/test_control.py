@@ -1,6 +1,8 @@
 """``midstream migrate`` and ``midstream status`` against a query in another process, here played by a thread."""
 
 import json
+import os
+import re
 import threading
 
 import pytest
@@ -9,7 +11,7 @@ from midstream.cli.run import _check_control
 from midstream.cli.run_file import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
+from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning, PathProblem
 from midstream.spark.control import is_for
 from midstream.spark.remote import RemoteQuery
 from tests.cli.commanding import call, control_of, told
@@ -129,6 +131,41 @@ def test_a_directory_without_a_query_is_named(tmp_path):
         called = call(*command)
         assert called.code == 1
         assert "[M5006] there is no query in" in called.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path, stored: path.write_text("[" * 100_000),
+        lambda path, stored: path.write_text(json.dumps({**stored, "cells": "1"})),
+        lambda path, stored: path.write_text(json.dumps({**stored, "streams": ["x"]})),
+        lambda path, stored: path.write_text(
+            json.dumps({name: stored[name] for name in stored if name != "first_plan"})
+        ),
+        lambda path, stored: (path.unlink(), os.mkfifo(path)),
+    ],
+    ids=["deep", "text for a number", "no stream", "no plan", "named pipe"],
+)
+def test_a_damaged_query_is_told_of_with_a_code_of_its_own(control, change):
+    path = control.path / "query.json"
+    change(path, json.loads(path.read_text()))
+    called = call("status", control.path)
+    assert called.code == 1
+    assert re.search(r"\[M[2-5]\d\d[1-9]\]", called.err), called.err
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"version": 1}', None], ids=["deep", "little", "named pipe"])
+def test_a_damaged_run_file_is_told_of(tmp_path, content):
+    path = tmp_path / "run.json"
+    os.mkfifo(path) if content is None else path.write_text(content)
+    with pytest.raises((NotRunning, PathProblem), match=r"run\.json"):
+        RunFile.read(tmp_path)
+
+
+def test_a_lock_that_is_a_named_pipe_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "run.lock")
+    with pytest.raises(PathProblem, match="not a regular file"):
+        is_running(tmp_path)
 
 
 def test_only_one_process_runs_a_query(tmp_path):

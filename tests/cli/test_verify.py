@@ -59,7 +59,7 @@ def test_aggregates_are_compared_as_snapshots(monkeypatch, most, words):
 
 def test_rows_that_came_later_are_told_of():
     _, tables, _ = ran(COUNT, 10)
-    streams = {"a": {"rows": 8, "late": 3, "without_event_time": 0}}
+    streams = {"a": {"rows": 8, "late": 3, "without_event_time": 0, "event_time_out_of_range": 0}}
     assert verify._remarks({"streams": streams}, tables) == [
         "3 rows of a were late, and dropped by the query.",
         "The query read 8 rows of a; now there are 10.",

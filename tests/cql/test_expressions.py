@@ -183,6 +183,13 @@ def test_cast_gives_the_type(name: str, data_type: pa.DataType) -> None:
         ("⟦DATE '2020-13-01'", "M1007", "cannot read '2020-13-01' as a date"),
         ("⟦TIMESTAMP 'noon'", "M1007", "cannot read 'noon' as a timestamp"),
         ("⟦ts > 'noon'", "M1007", "cannot read 'noon' as a timestamp"),
+        ("⟦ts > '0001-01-01 00:00:00+14:00'", "M1007", "the timestamp '0001-01-01 00:00:00+14:00' is out of range"),
+        ("⟦ts > '9999-12-31 23:00:00-14:00'", "M1007", "the timestamp '9999-12-31 23:00:00-14:00' is out of range"),
+        (
+            "⟦TIMESTAMP '9999-12-31 23:00:00-14:00'",
+            "M1007",
+            "the timestamp '9999-12-31 23:00:00-14:00' is out of range",
+        ),
         ("⟦1e999", "M1007", "the number 1e999 is too large for DOUBLE"),
         ("⟦" + "9" * 77, "M1007", "the number has more than 76 digits"),
         ("⟦1e", "M1001", "cannot read the number 1e"),

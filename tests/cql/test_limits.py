@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from midstream import ContinuousQuery
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.cql.query_grammar import MAX_RELATIONS
-from midstream.errors import NotSupported, QueryError
+from midstream.errors import BadJoinOrder, BadStreamDeclaration, NotSupported, QueryError, SyntaxProblem
 from tests.cql.declared import STREAMS
 
 MANY = [
@@ -119,3 +121,45 @@ def test_noise_is_refused(noise: str) -> None:
             continue
         with pytest.raises(QueryError):
             parse(prefix + noise * 3001, STREAMS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT {} FROM bids",
+        'SELECT "{}" FROM bids',
+        "SELECT bids.{} FROM bids",
+        "SELECT {}.price FROM bids",
+        "SELECT price FROM {}",
+        "SELECT {}(price) FROM bids",
+        "SELECT price FROM bids [{} 5]",
+        "SELECT price {} FROM bids b c",
+        "SELECT price + '{}' FROM bids",
+        "SELECT DATE '{}' FROM bids",
+    ],
+)
+def test_a_name_of_100_000_letters_does_not_fill_the_message(text: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text.format("x" * 100_000), STREAMS)
+    assert len(str(caught.value)) < 5_000
+    assert len(caught.value.message) < 1_500
+
+
+@pytest.mark.parametrize("text", [None, b"SELECT price FROM bids", 5, ["SELECT 1"]])
+def test_what_is_no_text_is_refused_as_such(text: Any) -> None:
+    with pytest.raises(SyntaxProblem, match=f"the query is of type {type(text).__name__}, not text") as caught:
+        ContinuousQuery(text, STREAMS)
+    assert caught.value.hint
+
+
+def test_streams_are_any_iterable_of_declarations() -> None:
+    query = ContinuousQuery("SELECT price FROM bids [NOW]", (stream for stream in STREAMS))  # type: ignore[arg-type]
+    assert query.streams == tuple(STREAMS)
+    for streams in (None, "bids", {"bids": STREAMS[0]}, STREAMS[0], [None], 5):
+        with pytest.raises(BadStreamDeclaration, match="list of Stream declarations"):
+            ContinuousQuery("SELECT price FROM bids [NOW]", streams)  # type: ignore[arg-type]
+    for name, event_time in ((None, "ts"), (b"bids", "ts"), ("bids", None)):
+        with pytest.raises(BadStreamDeclaration, match="not text"):
+            Stream(name, STREAMS[0].schema, event_time)  # type: ignore[arg-type]
+    with pytest.raises(BadJoinOrder, match="a join order is text"):
+        query.plan(5)  # type: ignore[arg-type]

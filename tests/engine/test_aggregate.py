@@ -134,12 +134,7 @@ def check_aggregates(rows: list[Row], results: list[dict], data_type: pa.DataTyp
                 assert row["ds"] == exact_sum(different, data_type)
                 for name, of in (("a", there), ("da", different)):
                     expected = mean(of)
-                    if expected is None:
-                        assert row[name] is None
-                    elif row[name] is not None:
-                        assert row[name] == pytest.approx(expected, rel=1e-15)
-                    else:
-                        assert pa.types.is_decimal(data_type)  # the sum is beyond 128 bits
+                    assert row[name] == (None if expected is None else pytest.approx(expected, rel=1e-15))
 
 
 ORDERED = "k, COUNT(*) AS n, COUNT(x) AS nx, COUNT(DISTINCT x) AS dx, MIN(x) AS low, MAX(x) AS high"
@@ -262,6 +257,19 @@ def scaled(number: int | None, scale: int) -> Decimal | None:
 def test_a_sum_of_decimals_has_38_digits_or_is_null(values, expected, scale):
     data_type = pa.decimal128(38, scale)
     assert over("SUM(x)", [scaled(value, scale) for value in values], data_type) == scaled(expected, scale)
+
+
+@pytest.mark.parametrize("scale", [0, 5, 38])
+@pytest.mark.parametrize("values", [[NINES, 1], [NINES, NINES], [NINES] * 5 + [7], [-NINES] * 1000, [NINES, NINES, -3]])
+def test_a_mean_of_decimals_has_a_value_where_their_sum_has_none(values, scale):
+    numbers = [Decimal(f"{value}E{-scale}") for value in values]
+    assert over("SUM(x)", numbers, pa.decimal128(38, scale)) is None
+    assert over("AVG(x)", numbers, pa.decimal128(38, scale)) == mean(numbers)
+
+
+def test_a_mean_of_decimals_follows_the_rows_that_remain():
+    numbers = [Decimal(NINES), Decimal(NINES), Decimal(3)]
+    assert over("AVG(DISTINCT x)", numbers, pa.decimal128(38, 0)) == mean(numbers[1:])
 
 
 def test_sums_of_unsigned_integers_are_exact():

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.algebra.functions import cast
+from midstream.errors import TypeMismatch
 from tests.engine.evaluated import evaluated, run, run_cast
 
 PARTS = ["year", "month", "day", "hour", "minute", "second"]
@@ -84,6 +85,20 @@ def test_moments_that_do_not_fit_the_type_are_null() -> None:
         datetime.date(1970, 1, 1),
     ]
     assert run_cast(pa.array([2**31 - 1], pa.int32()).view(pa.date32()), pa.timestamp("us")) == [None]
+
+
+def test_nanoseconds_are_compared_with_constants_beyond_them() -> None:
+    for column in (moments("1677-09-22", "2262-04-11", None, unit="ns"), moments("2024-02-29", None, unit="ns")):
+        for late in (datetime.datetime(9999, 12, 31), datetime.date(2262, 4, 12), "9999-12-31"):
+            assert set(run("<", column, late)) == {True, None}
+            assert set(run("=", column, late)) == {False, None}
+        assert set(run(">=", column, datetime.datetime(1, 1, 1))) == {True, None}
+    instants = moments("2024-02-29", unit="ns").view(pa.timestamp("ns", "UTC"))
+    assert run("<", instants, datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)) == [True]
+    near = pa.array([1], pa.int64()).view(pa.timestamp("ns"))
+    assert run("=", near, datetime.datetime(1970, 1, 1)) == [False]
+    with pytest.raises(TypeMismatch, match=r"out of range of timestamp\[ns\]"):
+        run("greatest", near, datetime.datetime(9999, 12, 31))
 
 
 def test_zones_are_names_and_wall_clocks_are_utc() -> None:

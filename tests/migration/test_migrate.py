@@ -296,27 +296,72 @@ def test_a_rebuilt_plan_knows_what_its_predecessor_has_told(name, way, rebuild):
     play_others(OTHER_OPERATORS[name], {20: change, 21: rebuilt, 25: rebuilt, 30: rebuilt, 32: rebuilt})
 
 
-RAGGED = (
+UNITED = (
     "SELECT a.k AS k, COUNT(*) AS n FROM a [RANGE 10], b [RANGE 8] WHERE a.k = b.k GROUP BY a.k"
     " UNION ALL SELECT k, ts AS n FROM c [RANGE 10]"
 )
+AHEAD = (
+    "SELECT x.n, c.k FROM c [RANGE 10], d [NOW],"
+    " (SELECT a.k AS k, COUNT(*) AS n FROM a [RANGE 14 SLIDE 7], b [RANGE 7 SLIDE 7] WHERE a.k = b.k GROUP BY a.k) x"
+    " WHERE c.k = d.k"
+)
+"""The aggregate is final up to the next multiple of 7, the other rows up to the watermark."""
+
+
+@pytest.mark.parametrize("way", ["moving-state", "jisc", "coalesce", "positive-negative"])
+def test_aggregates_united_with_other_rows_are_replaced(way):
+    """The aggregates are emitted when they are final, the other rows at once."""
+    strategy, options = WAYS[way]
+
+    def change(run, plans):
+        run.migrate(next(plan for plan in reversed(plans) if plan != run.plan), strategy, **options)
+
+    run = play_others(UNITED, {20: change, 21: change, 36: change})
+    assert len(run.metrics()["migrations"]) == 3
+
+
+def lagging(plans):
+    """A plan with a partial aggregate below the join of the other aggregate."""
+    return next(plan for plan in plans if plan.explain().count("Aggregate") == 2)
 
 
 @pytest.mark.parametrize("strategy", ["moving-state", "jisc"])
-def test_totals_united_with_other_rows_are_refused_where_they_must_be_computed_anew(strategy):
-    """How far the old plan's results reach is not one instant: the totals are told late, the other rows at once."""
-    change = refused(strategy, {}, f"{strategy} cannot tell how far", "Use gen-mig")
-    assert play_others(RAGGED, {20: change, 21: change, 36: change}).metrics()["migrations"] == []
+def test_an_aggregate_ahead_of_other_rows_is_replaced_only_when_they_have_caught_up(strategy):
+    """The successor cannot know what has been emitted beyond the other rows: its partial aggregate lags behind."""
+    outcomes = {}
+
+    def change(run, plans):
+        before = run.plan, run.migrating, run.metrics()
+        try:
+            run.migrate(lagging(plans), strategy)
+        except BadMigration as refusal:
+            assert "cannot replace a plan whose results are final up to different instants" in str(refusal)
+            assert (refusal.code, "Use gen-mig" in refusal.hint) == ("M3004", True)
+            assert (run.plan, run.migrating, run.metrics()) == before
+            outcomes[run.watermark % 7] = False
+        else:
+            outcomes[run.watermark % 7] = True
+            run.migrate(plans[0], strategy)
+
+    play_others(AHEAD, dict.fromkeys(range(4, 40), change))
+    assert outcomes == {phase: phase == 0 for phase in range(7)}
 
 
 @pytest.mark.parametrize("strategy", ["moving-state", "jisc"])
 @pytest.mark.parametrize("way", ["coalesce", "coalesce, shortened", "positive-negative"])
 def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
     def begin(run, plans):
-        run.migrate(plans[-1], WAYS[way][0], **WAYS[way][1])
+        other = next(plan for plan in plans if plan not in (run.plan, lagging(plans)))
+        run.migrate(other, WAYS[way][0], **WAYS[way][1])
 
-    change = refused(strategy, {}, f"{strategy} cannot tell how far", "Use gen-mig")
-    run = play_others(RAGGED, {20: begin, 23: change})
+    def change(run, plans):
+        assert run.watermark % 7
+        before = run.plan, run.migrating, run.metrics()
+        with pytest.raises(BadMigration, match="final up to different instants"):
+            run.migrate(lagging(plans), strategy)
+        assert (run.plan, run.migrating, run.metrics()) == before
+
+    run = play_others(AHEAD, {20: begin, 23: change})
     assert [record["strategy"] for record in run.metrics()["migrations"]] == ["gen-mig"]
 
 

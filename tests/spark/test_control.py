@@ -223,12 +223,41 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
 
 
 def test_damaged_files_are_told_of(directory):
-    for content in ("", "{", "[]", "{}"):
+    for content in ("", "{", "[]", "{}", "[" * 100_000, '{"a": ' * 100_000, f'{{"cells": {"9" * 5000}}}'):
         (directory.path / "status.json").write_text(content)
         assert directory.status() is None
         (directory.path / "query.json").write_text(content)
         with pytest.raises(CheckpointMismatch, match=r"query\.json is damaged"):
             directory.query()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cells", "2"), ("cells", True), ("cells", 2.0), ("text", 5), ("identity", None), ("streams", {}), ("mark", 7)],
+)
+def test_a_stored_query_with_a_value_of_another_type_is_damaged(directory, name, value):
+    (directory.path / "query.json").write_text(json.dumps({**directory.query(), name: value}))
+    with pytest.raises(CheckpointMismatch, match=r"query\.json is damaged") as caught:
+        directory.query()
+    assert f'"{name}"' in caught.value.detail
+
+
+def test_only_regular_files_are_opened(directory):
+    """A named pipe would keep the reader waiting for ever."""
+    for name in ("query.json", "status.json", "claims.json"):
+        (directory.path / name).unlink(missing_ok=True)
+        os.mkfifo(directory.path / name)
+    os.mkfifo(directory.commands_path / "00000007-x.json")
+    (directory.commands_path / "00000008-x.json").write_text(json.dumps({"command": "[" * 100_000}))
+    for read in (directory.query, directory.status, directory.claims):
+        with pytest.raises(PathProblem, match=r"json is not a regular file"):
+            read()
+    assert directory.commands() == []
+
+
+def test_claims_that_nobody_can_have_written_claim_nothing(directory):
+    (directory.path / "claims.json").write_text('{"a": "x", "b": 3, "c": [1]}')
+    assert directory.claims() == [("b", 3)]
 
 
 def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):

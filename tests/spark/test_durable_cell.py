@@ -449,8 +449,8 @@ def test_a_few_rows_that_stay_do_not_keep_whole_segments(kind, is_broken, monkey
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
-def test_where_pushes_ended_is_forgotten_with_their_rows(is_broken):
-    """One row of an unbounded window kept the ends of all pushes after it, in memory and in the segments' heads."""
+def test_a_row_that_stays_keeps_nothing_of_later_pushes(is_broken):
+    """A distinct below an aggregate does not have to know how rows came, so that segments' heads stay short."""
     text = "SELECT COUNT(*) AS n FROM (SELECT DISTINCT a.k FROM a [RANGE 9], b [RANGE UNBOUNDED] WHERE a.k = b.k) x"
     cell = LoneCell(text, STREAMS)
     cell.run({"b": rows((0, 0, "x")), "a": rows((0, 0, "x"))})
@@ -458,8 +458,8 @@ def test_where_pushes_ended_is_forgotten_with_their_rows(is_broken):
         cell.run({"a": rows((number, number % 3, "x"))}, [{"id": number, "kind": "idle", "stream": "b"}])
         if is_broken:
             cell.rebuild()
-    assert len(cell.durable.cell.windows._pushes) <= 120
-    assert sum(len(header["pushes"]) for header, _ in cell.segments.values()) <= 40
+    assert all(len(json.dumps(header)) < 100 for header, _ in cell.segments.values())
+    assert cell.durable.cell.windows.rows <= 20
 
 
 # Commands
@@ -644,7 +644,9 @@ def test_late_rows_of_a_stream_that_is_read_twice_are_counted_once():
         cluster.run({name: rows((100, 1, "x")) for name in "ab"})
         cluster.run({"a": rows(*((number, number, f"{number}") for number in range(80, 110)))})
         # Not older than 100 less the lateness of 4.
-        assert cluster.progress.metrics()["streams"]["a"] == {"rows": 31, "without_event_time": 0, "late": 16}
+        assert cluster.progress.metrics()["streams"]["a"] == {
+            "rows": 31, "without_event_time": 0, "event_time_out_of_range": 0, "late": 16,
+        }  # fmt: skip
 
 
 def test_a_row_exactly_at_the_watermark_is_in_time():

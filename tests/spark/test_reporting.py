@@ -34,7 +34,10 @@ def told(cell, plan="(o p) s", commands=(), **figures):
         "migrating": False,
         "batches": 3,
         "seconds": 0.1,
-        "streams": {stream.name: {"rows": 10, "without_event_time": 0, "late": 0} for stream in QUERY.streams},
+        "streams": {
+            stream.name: {"rows": 10, "without_event_time": 0, "event_time_out_of_range": 0, "late": 0}
+            for stream in QUERY.streams
+        },
         **dict.fromkeys(SUMS, 5),
         **figures,
     }

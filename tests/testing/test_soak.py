@@ -7,7 +7,7 @@ import pytest
 from midstream.errors import MidstreamError
 from midstream.testing import MigrationCase, Rejected, ReplayedChoices, SeededChoices, random_case
 from midstream.testing.migration_cases import Migrate
-from midstream.testing.soak import Failure, Soak, expected_result, failure_kind, judged, shrunk_case, soak, trials
+from midstream.testing.soak import Failure, Soak, failure_kind, judged, shrunk_case, soak, trials
 from tests.property import soak as command
 
 
@@ -52,7 +52,7 @@ def test_a_failure_shrinks_to_a_regression_test(monkeypatch: pytest.MonkeyPatch)
             case = random_case(choices, emphasis="plans")
         except Rejected:
             continue
-        failure = judged(case, expected_result(case.scenario), choices.recording).failure
+        failure = judged(case, choices.recording).failure
         if failure is not None:
             break
     assert failure is not None

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from midstream.algebra.durations import duration_text
 
-__all__ = ["Call", "Cast", "Column", "Expression", "Literal", "conjunction", "conjuncts", "substitute"]
+__all__ = ["Call", "Cast", "Column", "Expression", "Literal", "conjunction", "conjuncts", "connected", "substitute"]
 
 _INFIX = {
     "or": 1, "and": 2, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "like": 4,
@@ -40,6 +40,11 @@ class Expression:
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed from the fields, which may refer back to the expression."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept, since planning puts the same expressions into one set after another, and hashing a type is slow."""
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
     @property
     def arguments(self) -> tuple[Expression, ...]:
@@ -79,6 +84,9 @@ class Column(Expression):
     def type(self) -> pa.DataType:
         return self.data_type
 
+    def __hash__(self) -> int:
+        return self._hash
+
     @cached_property
     def columns(self) -> frozenset[Column]:
         return frozenset((self,))
@@ -104,6 +112,9 @@ class Literal(Expression):
     @property
     def type(self) -> pa.DataType:
         return self.data_type
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def _text(self, outer: int) -> str:
         if self.value is None:
@@ -132,6 +143,9 @@ class Cast(Expression):
     def type(self) -> pa.DataType:
         return self.data_type
 
+    def __hash__(self) -> int:
+        return self._hash
+
     @property
     def arguments(self) -> tuple[Expression, ...]:
         return (self.argument,)
@@ -151,6 +165,9 @@ class Call(Expression):
     @property
     def type(self) -> pa.DataType:
         return self.data_type
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def arguments(self) -> tuple[Expression, ...]:
@@ -190,20 +207,28 @@ def _wrapped(text: str, level: int, outer: int) -> str:
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
     """The parts that AND connects, left to right."""
-    if isinstance(expression, Call) and expression.function == "and":
-        for operand in expression.operands:
-            yield from conjuncts(operand)
-    else:
-        yield expression
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Call) and part.function == "and":
+            pending += reversed(part.operands)
+        else:
+            yield part
 
 
 def conjunction(parts: Iterable[Expression]) -> Expression:
-    """The parts connected by AND, as a balanced tree so that a thousand of them nest ten deep; TRUE for none."""
+    """The parts connected by AND; TRUE for none."""
+    given = list(parts)
+    return connected("and", given) if given else Literal(True, pa.bool_())
+
+
+def connected(function: str, parts: Iterable[Expression]) -> Expression:
+    """The conditions, at least one, connected by AND or OR, as a balanced tree: a thousand of them nest ten deep."""
     level = list(parts)
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2], strict=False)
-        level = [Call("and", pair, pa.bool_()) for pair in pairs] + level[len(level) // 2 * 2 :]
-    return level[0] if level else Literal(True, pa.bool_())
+        level = [Call(function, pair, pa.bool_()) for pair in pairs] + level[len(level) // 2 * 2 :]
+    return level[0]
 
 
 def substitute(expression: Expression, replace: Callable[[Column], Expression]) -> Expression:

@@ -34,9 +34,11 @@ from midstream.algebra.types import (
 )
 from midstream.errors import TypeMismatch, UnknownFunction, did_you_mean
 
-__all__ = ["COMPARISONS", "FUNCTIONS", "call", "cast", "coerce", "equal_types"]
+__all__ = ["COMPARISONS", "FUNCTIONS", "call", "cast", "coerce", "equal_types", "read_timestamp"]
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+_MOST_NANOSECONDS = datetime.timedelta(microseconds=(2**63 - 1) // 1000)
+"""How far from 1970 an int64 of nanoseconds counts."""
 
 # A resolver gives the arguments as the function takes them, and the type of its result.
 Resolver = Callable[[str, Sequence[Expression]], tuple[Sequence[Expression], pa.DataType]]
@@ -112,7 +114,31 @@ def equal_types(function: str, arguments: Sequence[Expression]) -> tuple[list[Ex
             )
         result = meeting
     assert result is not None
+    if any(_is_beyond(argument, result) for argument in arguments):
+        result = _with_microseconds(function, arguments, result)
     return [coerce(argument, result) for argument in arguments], result
+
+
+def _is_beyond(argument: Expression, meeting: pa.DataType) -> bool:
+    """Whether the argument is a constant date or timestamp that nanoseconds cannot count up to."""
+    value = argument.value if isinstance(argument, Literal) else None
+    if not (isinstance(value, datetime.date) and pat.is_timestamp(meeting) and meeting.unit == "ns"):
+        return False
+    midnight = datetime.datetime(value.year, value.month, value.day)
+    moment = value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else midnight
+    return abs(moment - datetime.datetime(1970, 1, 1)) > _MOST_NANOSECONDS
+
+
+def _with_microseconds(function: str, arguments: Sequence[Expression], meeting: pa.DataType) -> pa.DataType:
+    """The type at which nanoseconds are compared with a constant beyond them; rounding does not change the answer."""
+    if function in COMPARISONS:
+        return pa.timestamp("us", meeting.tz)
+    beyond = next(a for a in arguments if _is_beyond(a, meeting))
+    raise TypeMismatch(
+        f"{beyond} is out of range of {type_name(meeting)}",
+        detail="Nanoseconds count from 1677-09-21 to 2262-04-11.",
+        hint="Cast the other values to TIMESTAMP.",
+    )
 
 
 def _read_temporal_literals(arguments: Sequence[Expression]) -> list[Expression]:
@@ -128,7 +154,7 @@ def _read_temporal(literal: Literal, temporal: pa.DataType) -> Literal:
     try:
         if pat.is_date(temporal) and len(literal.value) <= 10:
             return Literal(datetime.date.fromisoformat(literal.value), pa.date32())
-        moment = datetime.datetime.fromisoformat(literal.value)
+        moment = read_timestamp(literal.value)
     except ValueError:
         raise TypeMismatch(
             f"cannot read {literal} as a {'date' if pat.is_date(temporal) else 'timestamp'}",
@@ -138,8 +164,22 @@ def _read_temporal(literal: Literal, temporal: pa.DataType) -> Literal:
     if zone is not None and moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     if zone is None and moment.tzinfo is not None:
-        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+        moment = moment.replace(tzinfo=None)
     return Literal(moment, pa.timestamp("us", zone))
+
+
+def read_timestamp(text: str) -> datetime.datetime:
+    """The wall clock time in the text, or, where it has an offset, the instant in UTC; a ValueError for other text."""
+    moment = datetime.datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        return moment
+    try:
+        return moment.astimezone(datetime.UTC)
+    except OverflowError:
+        raise TypeMismatch(
+            f"the timestamp '{text}' is out of range",
+            detail="Timestamps go from 0001-01-01 00:00:00 to 9999-12-31 23:59:59.999999 in UTC.",
+        ) from None
 
 
 def _refuse(function: str, arguments: Sequence[Expression], wanted: str) -> TypeMismatch:

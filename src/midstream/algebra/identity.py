@@ -8,19 +8,20 @@ its operator, its parameters and its inputs' identities.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from midstream.algebra.expressions import Call, Expression, conjuncts
 from midstream.algebra.plan import Difference, Join, Plan, Select, Union, Window
 
-__all__ = ["equality_classes", "flip", "identity", "join_block"]
+__all__ = ["equality_classes", "flip", "identity", "join_block", "merged", "selections"]
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def identity(plan: Plan) -> str:
     """A text equal for two plans that compute the same."""
-    if isinstance(plan, Join) or (isinstance(plan, Select) and isinstance(_below_selects(plan), Join)):
+    below, selected = selections(plan)
+    if isinstance(below, Join):
         leaves, conditions = join_block(plan)
         classes, residual = equality_classes(conditions)
         parts = [
@@ -32,8 +33,8 @@ def identity(plan: Plan) -> str:
     if isinstance(plan, Window):
         return f"{plan.label} ON {plan.stream.event_time}"
     if isinstance(plan, Select):
-        texts = sorted({canonical_text(c) for c in _select_conditions(plan)})
-        return f"select({' AND '.join(texts)}; {_below_selects(plan).identity})"
+        texts = sorted({canonical_text(c) for c in selected})
+        return f"select({' AND '.join(texts)}; {below.identity})"
     if isinstance(plan, Union):
         return f"union({', '.join(sorted(side.identity for side in _union_sides(plan)))})"
     if isinstance(plan, Difference):
@@ -52,12 +53,23 @@ def join_block(plan: Plan) -> tuple[list[Plan], list[Expression]]:
         if isinstance(node, Join):
             conditions.extend(node.predicates)
             pending += [node.right, node.left]
-        elif isinstance(node, Select) and isinstance(_below_selects(node), Join):
-            conditions.extend(conjuncts(node.predicate))
-            pending.append(node.input)
+            continue
+        below, selected = selections(node)
+        if isinstance(below, Join):
+            conditions.extend(selected)
+            pending.append(below)
         else:
             leaves.append(node)
     return leaves, conditions
+
+
+def selections(plan: Plan) -> tuple[Plan, list[Expression]]:
+    """What lies below the selections on top of the plan, and their conditions, the uppermost first."""
+    conditions: list[Expression] = []
+    while isinstance(plan, Select):
+        conditions.extend(conjuncts(plan.predicate))
+        plan = plan.input
+    return plan, conditions
 
 
 def equality_classes(
@@ -68,17 +80,30 @@ def equality_classes(
     Equalities with a relation on both sides count too, though no join can look them up: which of a class's equalities
     a plan states depends on its join order, and only the whole class does not.
     """
-    classes: list[set[Expression]] = []
+    equalities: list[Sequence[Expression]] = []
     residual: list[Expression] = []
     for condition in conditions:
         sides = condition.operands if isinstance(condition, Call) and condition.function == "=" else ()
-        if not sides or not all(side.relations for side in sides):
+        if sides and all(side.relations for side in sides):
+            equalities.append(sides)
+        else:
             residual.append(condition)
+    return [frozenset(members) for members in merged(equalities)], residual
+
+
+def merged(equalities: Iterable[Sequence[Expression]]) -> list[list[Expression]]:
+    """The classes that the equalities make, by union of the smaller into the larger."""
+    classes: dict[Expression, list[Expression]] = {}
+    for left, right in equalities:
+        one, other = classes.setdefault(left, [left]), classes.setdefault(right, [right])
+        if one is other:
             continue
-        touching = [members for members in classes if members & set(sides)]
-        merged = set(sides).union(*touching)
-        classes = [members for members in classes if not any(members is t for t in touching)] + [merged]
-    return [frozenset(members) for members in classes], residual
+        if len(one) < len(other):
+            one, other = other, one
+        one += other
+        for expression in other:
+            classes[expression] = one
+    return list({id(members): members for members in classes.values()}.values())
 
 
 def equality_sides(condition: Expression) -> tuple[Expression, Expression] | None:
@@ -107,18 +132,6 @@ def canonical_text(condition: Expression) -> str:
         if right.text < left.text:
             return Call(flip(condition.function), (right, left), condition.data_type).text
     return condition.text
-
-
-def _below_selects(plan: Plan) -> Plan:
-    while isinstance(plan, Select):
-        plan = plan.input
-    return plan
-
-
-def _select_conditions(plan: Plan) -> Iterable[Expression]:
-    while isinstance(plan, Select):
-        yield from conjuncts(plan.predicate)
-        plan = plan.input
 
 
 def _union_sides(plan: Plan) -> Iterable[Plan]:

@@ -100,17 +100,16 @@ class Plan:
         return identity(self)
 
     @cached_property
-    def totals_pieces(self) -> bool:
-        """Whether an aggregate or difference reads what a distinct gives.
+    def gives_pieces(self) -> bool:
+        """Whether a distinct cuts the output into pieces: where, depends on the order in which rows arrive.
 
-        A distinct tells a row in pieces, cut where the order of arrival has it; stretches begin where pieces do.
+        What aggregates and differences make of pieces does not depend on that any more.
         """
-        return any(
-            isinstance(below, Distinct)
-            for node in self.walk()
-            if isinstance(node, Aggregate | Difference)
-            for below in node.walk()
-        )
+        if isinstance(self, Distinct):
+            return True
+        if isinstance(self, Aggregate | Difference):
+            return False
+        return any(child.gives_pieces for child in self.inputs)
 
     @cached_property
     def equal_expressions(self) -> tuple[frozenset[Expression], ...]:
@@ -231,6 +230,10 @@ class Select(_Unary):
     @property
     def is_stateful(self) -> bool:
         return False
+
+    @cached_property
+    def columns(self) -> frozenset[Column]:
+        return self.input.columns
 
     @property
     def label(self) -> str:
@@ -395,9 +398,9 @@ class NamedAggregate:
 
 @dataclass(frozen=True)
 class Aggregate(_Unary):
-    """One row per group and stretch of time in which the group's rows stay the same.
+    """One row per group and segment of time in which the group's rows stay the same.
 
-    A snapshot without rows has no group and gives no row, also when there are no keys. A result is certain, and
+    A snapshot without rows has no group and gives no row, also when there are no keys. A result is final, and
     emitted, once the watermark has passed its end; it may therefore begin up to ``input.longest`` before.
     """
 

@@ -49,6 +49,12 @@ class Stream:
     lateness_ticks: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        for what, name in (("name", self.name), ("event time column", self.event_time)):
+            if not isinstance(name, str):
+                raise BadStreamDeclaration(
+                    f"the {what} of a stream is of type {type(name).__name__}, not text",
+                    hint='Write Stream("orders", schema, event_time="ts").',
+                )
         if not isinstance(self.schema, pa.Schema):
             raise BadStreamDeclaration(
                 f'the schema of stream "{self.name}" is a {type(self.schema).__name__}, not a pyarrow schema',

@@ -21,13 +21,16 @@ from dataclasses import dataclass
 
 from midstream.errors import BadWindow
 
-__all__ = ["BEGINNING", "NEVER", "WindowSpec"]
+__all__ = ["BEGINNING", "FARTHEST", "NEVER", "WindowSpec"]
 
 BEGINNING = -(2**63)
 """The watermark before the first row."""
 
 NEVER = 2**63 - 1
 """The end of a validity that never ends, and the watermark after the last row."""
+
+FARTHEST = 2**62
+"""How far from tick 0 an event time may be. Twice as far is still within int64, so no step of a slide overflows."""
 
 
 @dataclass(frozen=True)

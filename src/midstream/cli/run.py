@@ -340,9 +340,13 @@ def _told(
         + (f"; {new_rows:,} rows of them now ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows < rows else "")
     )
     for name, counts in streams.items():
-        for number, what in ((counts["late"], "late"), (counts["without_event_time"], "without an event time")):
+        for number, what in (
+            (counts["late"], "were late"),
+            (counts["without_event_time"], "were without an event time"),
+            (counts["event_time_out_of_range"], "had an event time out of range"),
+        ):
             if number:
-                output.say(f"dropped: {number:,} rows of {escape(name)} were {what}")
+                output.say(f"dropped: {number:,} rows of {escape(name)} {what}")
     if asked.sink.path is not None:
         output.say(f"results: {escape(asked.sink.shown)}")
     if is_interrupted:

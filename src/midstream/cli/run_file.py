@@ -15,17 +15,29 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 
 from midstream.cli.places import is_remote
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning
+from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning, quoted
+from midstream.regular_files import open_regular, read_json, read_text
 
 __all__ = ["MASTER", "RunFile", "is_running", "note_failure", "noted_failure", "running", "running_process"]
 
 VERSION = 1
 MASTER = "local[2,4]"
 """Two cores of this machine, and four attempts at a task, as ``midstream.spark.session`` has it by default."""
+
+
+_ENTRIES: Mapping[str, tuple[type, ...]] = {
+    "query": (str,),
+    "checkpoint": (str,),
+    "plan": (str, NoneType),
+    "cells": (int, NoneType),
+    "master": (str,),
+    "settings": (dict,),
+}
 
 
 @dataclass(frozen=True)
@@ -82,9 +94,12 @@ class RunFile:
         """The run of a control directory; raises ``NotRunning`` if there was none."""
         control = control.absolute()
         try:
-            content = json.loads((control / "run.json").read_text())
+            content = read_json(control / "run.json")
             if content["version"] != VERSION:
                 raise ValueError(f"it is of version {content['version']}, this midstream reads {VERSION}")
+            wrong = [name for name, types in _ENTRIES.items() if type(content[name]) not in types]
+            if wrong:
+                raise ValueError(f"not of the type it was written with: {quoted(wrong)}")
             return cls(
                 content["query"],
                 tuple(StreamSource(**stream) for stream in content["streams"]),
@@ -133,7 +148,7 @@ class RunFile:
 def running(control: Path) -> Iterator[None]:
     """While this process runs the query of a control directory; raises ``AlreadyRuns`` if another does."""
     control.mkdir(parents=True, exist_ok=True)
-    with open(control / "run.lock", "a") as lock:
+    with open_regular(control / "run.lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -150,27 +165,27 @@ def running(control: Path) -> Iterator[None]:
 def running_process(control: Path) -> int | None:
     """The process that runs the query of a control directory, if one does."""
     with contextlib.suppress(OSError, ValueError):
-        return int((control / "run.lock").read_text().partition("\n")[0])
+        return int(read_text(control / "run.lock").partition("\n")[0])
     return None
 
 
 def note_failure(control: Path, failure: str) -> None:
     """Note what the run of this process failed of, until the next one."""
-    with contextlib.suppress(OSError), open(control / "run.lock", "a") as lock:
+    with contextlib.suppress(OSError), open_regular(control / "run.lock", "a") as lock:
         lock.write(f"{failure}\n")
 
 
 def noted_failure(control: Path) -> str | None:
     """What the last run in a control directory failed of, if it did."""
     with contextlib.suppress(OSError):
-        return (control / "run.lock").read_text().partition("\n")[2].strip() or None
+        return read_text(control / "run.lock").partition("\n")[2].strip() or None
     return None
 
 
 def is_running(control: Path) -> bool | None:
     """Whether some process runs the query of a control directory; None if it was not started by ``midstream run``."""
     try:
-        with open(control / "run.lock") as lock:
+        with open_regular(control / "run.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:

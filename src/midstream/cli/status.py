@@ -125,12 +125,14 @@ def _rate(rate: float | None) -> str:
 
 def _streams(metrics: dict[str, Any]) -> Table:
     table = Table("stream", title="streams", title_justify="left")
-    for name in ("rows", "late, dropped", "without event time"):
+    for name in ("rows", "late, dropped", "without event time", "out of range"):
         table.add_column(name, justify="right")
     idle = {stream for cell in metrics["cells"] for stream in cell["idle"]}
     for name, counts in metrics["streams"].items():
         shown = Text(name + (" (idle)" if name in idle else ""))
-        table.add_row(shown, *(f"{counts[key]:,}" for key in ("rows", "late", "without_event_time")))
+        figures = ("rows", "late", "without_event_time", "event_time_out_of_range")
+        # A query that an earlier version runs does not count all of them.
+        table.add_row(shown, *(f"{counts.get(figure, 0):,}" for figure in figures))
     return table
 
 

@@ -254,9 +254,14 @@ def _joined(left: Plan, right: Plan, conditions: Sequence[Expression]) -> Plan:
     """The join on the conditions that connect both sides; others select from the side they read, or from the result."""
     left_names = {field.relation for field in left.schema}
     right_names = {field.relation for field in right.schema}
-    own = [c for c in conditions if c.relations and c.relations <= right_names]
-    across = [c for c in conditions if c.relations & left_names and c.relations & right_names]
-    rest = [c for c in conditions if c not in own and c not in across]
+    own: list[Expression] = []
+    across: list[Expression] = []
+    rest: list[Expression] = []
+    for condition in conditions:
+        if condition.relations & left_names and condition.relations & right_names:
+            across.append(condition)
+        else:
+            (own if condition.relations and condition.relations <= right_names else rest).append(condition)
     plan: Plan = Join(left, Select(right, conjunction(own)) if own else right, tuple(across))
     return Select(plan, conjunction(rest)) if rest else plan
 

@@ -30,6 +30,11 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 def check_text(text: str) -> None:
     """Refuse what the tokenizer cannot cut into tokens: open quotes and comments, endless text, and hints."""
+    if not isinstance(text, str):
+        raise SyntaxProblem(
+            f"the query is of type {type(text).__name__}, not text",
+            hint='Write ContinuousQuery("SELECT ... FROM ...", streams=[...]).',
+        )
     if len(text) > MAX_TEXT:
         raise NotSupported(f"the query has {len(text)} characters; at most {MAX_TEXT} are read", text=text, position=0)
     try:

@@ -6,15 +6,16 @@ placed at the innermost expression that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
 from midstream.algebra.aggregates import AGGREGATES
-from midstream.algebra.expressions import Expression, Literal
+from midstream.algebra.expressions import Expression, Literal, connected
 from midstream.algebra.functions import FUNCTIONS, call, cast, coerce
+from midstream.algebra.types import type_name
 from midstream.cql import literals
 from midstream.cql.dialect import Length, start
 from midstream.cql.scope import Scope
@@ -52,8 +53,8 @@ _CALLABLE = {
     **{name: name for name in FUNCTIONS if name.replace("_", "").isalpha() and name not in _OPERATORS},
     **_OTHER_NAMES,
 }
-# A chain of more conditions becomes a tree of chains, so that no expression is deeper than a few of these.
-_LONGEST_CHAIN = 64
+
+_COMPARE = "Compare it with something."
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -86,7 +87,7 @@ class ExpressionBinder:
         if not pat.is_boolean(bound.type):
             raise TypeMismatch(
                 f"{bound} is not a condition but of type {bound.type}",
-                hint="Compare it with something.",
+                hint=_COMPARE,
                 text=self.text,
                 position=start(node),
             )
@@ -113,10 +114,14 @@ class ExpressionBinder:
 
     def _connector(self, node: exp.Expr) -> Expression:
         function = "and" if isinstance(node, exp.And) else "or"
-        parts = [self.bind(part) for part in _chain(node)]
-        while len(parts) > 1:
-            parts = [_folded(function, parts[i : i + _LONGEST_CHAIN]) for i in range(0, len(parts), _LONGEST_CHAIN)]
-        return parts[0]
+        parts = []
+        for part in _chain(node):
+            bound = self.bind(part)
+            if not (pat.is_boolean(bound.type) or pat.is_null(bound.type)):
+                message = f"{function.upper()} takes conditions, not {bound} ({type_name(bound.type)})"
+                raise TypeMismatch(message, hint=_COMPARE, text=self.text, position=start(part))
+            parts.append(coerce(bound, pa.bool_()))
+        return connected(function, parts)
 
     def _not(self, node: exp.Expr) -> Expression:
         return call("not", self.bind(node.this))
@@ -228,13 +233,6 @@ def _chain(node: exp.Expr) -> Iterator[exp.Expr]:
             pending += [part.expression, part.this]
         else:
             yield part
-
-
-def _folded(function: str, parts: Sequence[Expression]) -> Expression:
-    result = parts[0]
-    for part in parts[1:]:
-        result = call(function, result, part)
-    return result
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[ExpressionBinder, exp.Expr], Expression]] = {

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from midstream.algebra.durations import UNIT_MICROSECONDS
 from midstream.algebra.expressions import Literal
+from midstream.algebra.functions import read_timestamp
 from midstream.cql.dialect import Length, start
 from midstream.errors import NotSupported, SyntaxProblem, TypeMismatch, did_you_mean
 
@@ -82,16 +83,11 @@ def date(text: str) -> Literal:
 def timestamp(text: str) -> Literal:
     """A wall clock time, or an instant where the text has an offset from UTC."""
     try:
-        moment = datetime.datetime.fromisoformat(text.strip())
+        moment = read_timestamp(text)
     except ValueError:
         hint = "Write TIMESTAMP 'YYYY-MM-DD HH:MM:SS', with +00:00 behind it for an instant."
         raise TypeMismatch(f"cannot read '{text}' as a timestamp", hint=hint) from None
-    if moment.tzinfo is None:
-        return Literal(moment, pa.timestamp("us"))
-    try:
-        return Literal(moment.astimezone(datetime.UTC), pa.timestamp("us", "UTC"))
-    except OverflowError:
-        raise TypeMismatch(f"the timestamp '{text}' is out of range") from None
+    return Literal(moment, pa.timestamp("us") if moment.tzinfo is None else pa.timestamp("us", "UTC"))
 
 
 def duration(node: Length) -> Literal:

@@ -1,7 +1,7 @@
 """Aggregate functions as running totals: arguments into words, totals into values.
 
 Integers and decimals are summed exactly in limbs, floats exactly in fixed point (see ``exact_sum``); MIN and MAX
-work on order codes. A sum that its type cannot hold is NULL.
+work on order codes. A sum that its type cannot hold is NULL; its mean is not.
 """
 
 from __future__ import annotations
@@ -100,17 +100,22 @@ class Accumulator:
             limbs[i] &= 0xFFFFFFFF
         fits = (limbs[3] >= -(2**31)) & (limbs[3] < 2**31)
         pairs = np.stack([limbs[0] | (limbs[1] << 32), limbs[2] | (limbs[3] << 32)], axis=1)
-        scale = 0 if self.call.type == pa.float64() else self.call.type.scale
+        assert self.call.argument is not None
+        scale = _type_scale(self.call.argument.type)
+        sums = _within_precision(np.where(fits[:, None], pairs, 0), some & fits, pa.decimal128(38, scale))
         if self.call.function == "avg":
-            assert self.call.argument is not None
-            scale = _type_scale(self.call.argument.type)
-        words = np.where(fits[:, None], pairs, 0)
-        exact = _within_precision(words, some & fits, pa.decimal128(38, scale))
-        if self.call.function == "avg":
-            return self._float(
-                np.asarray(exact.cast(pa.float64()).fill_null(0.0)), counts, np.asarray(exact.is_valid())
-            )
-        return exact
+            return self._wide_average(sums, limbs, counts, some)
+        return sums
+
+    def _wide_average(self, sums: pa.Array, limbs: Sequence[Ints], counts: Ints, some: Flags) -> pa.Array:
+        """The means of decimals: also of those whose sum no decimal holds."""
+        means = np.asarray(sums.cast(pa.float64()).fill_null(0.0)) / np.maximum(counts, 1)
+        for position in np.flatnonzero(some & ~np.asarray(sums.is_valid())):
+            total = sum(int(limb[position]) << 32 * place for place, limb in enumerate(limbs))
+            # A quotient of whole numbers is rounded once.
+            scale = sums.type.scale
+            means[position] = total * 10 ** max(0, -scale) / (int(counts[position]) * 10 ** max(0, scale))
+        return wrap_values(np.ascontiguousarray(means), some, pa.float64())
 
 
 def _type_scale(data_type: pa.DataType) -> int:

@@ -1,8 +1,8 @@
-"""Aggregate: one row per group and stretch of time in which the group's rows stay the same.
+"""Aggregate: one row per group and segment of time in which the group's rows stay the same.
 
-Output from input: the groups are the different values of the keys; for each group and each stretch between two
-changes of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Certain, and therefore
-emitted, when the frontier has reached the end of the stretch.
+Output from input: the groups are the different values of the keys; for each group and each segment between two
+changes of its rows, the aggregates over the rows valid in it. No rows, no group, no output. Final, and therefore
+emitted, when the frontier has reached the end of the segment (see ``final_operator``).
 
 State: a sweep (rows waiting to come and to go, running totals per group). For DISTINCT aggregates also the
 different (group, argument) pairs with their multiplicities. MIN and MAX over text, binary, uint64 and long
@@ -12,7 +12,7 @@ decimals, which have no order codes, are kept in ordinary Python heaps: right, b
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -20,29 +20,28 @@ import pyarrow as pa
 from midstream.algebra.aggregates import AggregateCall, aggregate_call
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Aggregate
-from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.algebra.windows import NEVER
 from midstream.engine.accumulators import Accumulator, concatenated
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.codes import has_order_codes
 from midstream.engine.evaluate import evaluate
+from midstream.engine.final_operator import FinalOperator
 from midstream.engine.kernels import Ints
 from midstream.engine.key_table import KeyTable
-from midstream.engine.operator import Operator, Telling, back_by
+from midstream.engine.operator import Operator
 from midstream.engine.pool import extended
-from midstream.engine.sweep import Stretches, Sweep
+from midstream.engine.sweep import Segments, Sweep
 
 __all__ = ["AggregateOperator"]
 
 
-class AggregateOperator(Operator):
+class AggregateOperator(FinalOperator):
     """Grouped aggregation over interval streams."""
 
     def __init__(self, plan: Aggregate, child: Operator) -> None:
-        super().__init__(plan.label, Layout(plan.schema), (child,))
+        super().__init__(plan.label, Layout(plan.schema), (child,), plan.input.longest)
         self._keys = [key.expression for key in plan.keys]
         self._calls = [aggregate.call for aggregate in plan.aggregates]
-        self._longest = plan.input.longest
-        self._complete = BEGINNING
         self._state_key = (plan.label, plan.input.identity)
         self._groups = KeyTable([key.type for key in self._keys])
         self._slow = {
@@ -62,35 +61,23 @@ class AggregateOperator(Operator):
         }
         # Each DISTINCT aggregate has multiplicities of its own: the sweep keeps them in one array, interleaved.
         self._lanes = {position: lane for lane, position in enumerate(self._pairs)}
-        self._sweep = Sweep(self._groups, [accumulator.total for accumulator in self._accumulators])
-
-    @property
-    def state_rows(self) -> int:
-        return self._sweep.waiting
+        # The sweep compares what it only counts: which values come and go.
+        self._compared = {
+            position: KeyTable([pa.int64(), slow.argument_type]) for position, slow in self._slow.items()
+        } if plan.input.gives_pieces else {}  # fmt: skip
+        self._sweep = Sweep(
+            self._groups,
+            [accumulator.total for accumulator in self._accumulators],
+            plan.input.longest if plan.input.gives_pieces else None,
+            len(self._compared),
+        )
 
     @property
     def state_bytes(self) -> int:
-        pairs = sum(table.bytes for table in self._pairs.values())
+        pairs = sum(table.bytes for tables in (self._pairs, self._compared) for table in tables.values())
         # About what a Python value in a heap takes.
         ordered = 150 * sum(len(slow) for slow in self._slow.values())
         return self._groups.bytes + self._sweep.bytes + pairs + ordered
-
-    def advance(self, watermark: int) -> None:
-        super().advance(watermark)
-        self._complete = self.frontier
-        self.frontier = back_by(self.frontier, self._longest)
-
-    @property
-    def told(self) -> int:
-        return self._complete
-
-    @property
-    def tells(self) -> Telling:
-        return Telling.UNTIL_TOLD
-
-    def needed_below(self, retention: int) -> int:
-        # A stretch that is still open began when a row came or went: the row that went must be known.
-        return back_by(min(retention, self._complete), self._longest)
 
     @property
     def state_key(self) -> tuple[str, ...]:
@@ -99,32 +86,20 @@ class AggregateOperator(Operator):
     def adopt(self, other: Operator) -> None:
         assert isinstance(other, AggregateOperator)
         self._groups, self._pairs, self._slow, self._sweep = other._groups, other._pairs, other._slow, other._sweep
+        self._compared = other._compared
 
-    def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        for batch in inputs[0]:
-            self.counters.rows_in += len(batch)
-            self._add(batch)
-        stretches, gone = self._sweep.advance(self._complete)
-        yield from self._output(stretches)
-        self._let_go(gone)
+    def _output(self, segments: Segments) -> Iterator[Batch]:
+        if len(segments.slots):
+            columns = [self._groups.gather(position, segments.slots) for position in range(len(self._keys))]
+            columns += self._totals(segments)
+            yield Batch.of_arrays(self.layout, segments.valid_from, segments.valid_to, columns)
 
-    def flush(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        yield from self.push(*inputs)
-        yield from self._output(self._sweep.cut(self._complete))
-
-    def _output(self, stretches: Stretches) -> Iterator[Batch]:
-        self.counters.rows_out += len(stretches.slots)
-        if len(stretches.slots):
-            columns = [self._groups.gather(position, stretches.slots) for position in range(len(self._keys))]
-            columns += self._totals(stretches)
-            yield Batch.of_arrays(self.layout, stretches.valid_from, stretches.valid_to, columns)
-
-    def _add(self, batch: Batch) -> None:
+    def _add(self, side: int, batch: Batch) -> None:
         def value(expression: Expression) -> pa.Array:
             return evaluate(expression, batch.column, len(batch))
 
         slots = self._groups.hold([value(key) for key in self._keys], len(batch))
-        parts = []
+        parts, compared = [], []
         for position, (call, accumulator) in enumerate(zip(self._calls, self._accumulators, strict=True)):
             argument = None if call.argument is None else value(call.argument)
             parts.append(accumulator.words(argument, len(batch)))
@@ -134,7 +109,10 @@ class AggregateOperator(Operator):
             if position in self._slow:
                 assert argument is not None
                 self._slow[position].add(slots, batch.valid_from, batch.valid_to, argument)
-        self._sweep.add(slots, batch.valid_from, batch.valid_to, concatenated(parts, len(batch)))
+            if position in self._compared:
+                table = self._compared[position]
+                compared.append(table.hold([pa.array(slots), argument], len(batch))[:, None])
+        self._sweep.add(slots, batch.valid_from, batch.valid_to, concatenated(parts + compared, len(batch)))
 
     def _pair_slots(self, position: int, slots: Ints, argument: pa.Array) -> Ints:
         table = self._pairs[position]
@@ -144,14 +122,14 @@ class AggregateOperator(Operator):
             self._sweep.multiplicities = extended(self._sweep.multiplicities, needed)
         return pairs
 
-    def _totals(self, stretches: Stretches) -> list[pa.Array]:
+    def _totals(self, segments: Segments) -> list[pa.Array]:
         columns = []
         place = 0
         widths = self._sweep.output_widths
         for position, (accumulator, width) in enumerate(zip(self._accumulators, widths, strict=True)):
-            words = stretches.words[:, place : place + width]
+            words = segments.words[:, place : place + width]
             if position in self._slow:
-                columns.append(self._slow[position].read(stretches, words[:, 0]))
+                columns.append(self._slow[position].read(segments, words[:, 0]))
             else:
                 columns.append(accumulator.values(words))
             place += width
@@ -164,6 +142,9 @@ class AggregateOperator(Operator):
             place += accumulator.total.input_words
             if position in self._pairs:
                 self._pairs[position].let_go(gone[:, place - 1] // len(self._pairs))
+        for table in self._compared.values():
+            table.let_go(gone[:, place])
+            place += 1
         for slow in self._slow.values():
             slow.forget(released)
 
@@ -184,6 +165,8 @@ class _OrderedValues:
     """MIN or MAX over values that only Python can compare, one heap of (value, end) per group."""
 
     def __init__(self, call: AggregateCall) -> None:
+        assert call.argument is not None
+        self.argument_type = call.argument.type
         self._type = call.type
         self._largest = call.function == "max"
         self._heaps: dict[int, list[tuple[Any, int, int]]] = {}
@@ -204,10 +187,10 @@ class _OrderedValues:
                 waiting = self._coming.setdefault(slot, [])
                 heapq.heappush(waiting, (begin, self._serial, end, _Reversed(value) if self._largest else value))
 
-    def read(self, stretches: Stretches, counts: Ints) -> pa.Array:
-        """The extreme of each stretch; the stretches of a group are in order of time."""
+    def read(self, segments: Segments, counts: Ints) -> pa.Array:
+        """The extreme of each segment; the segments of a group are in order of time."""
         values = []
-        rows = zip(stretches.slots.tolist(), stretches.valid_from.tolist(), counts.tolist(), strict=True)
+        rows = zip(segments.slots.tolist(), segments.valid_from.tolist(), counts.tolist(), strict=True)
         for slot, begin, count in rows:
             heap = self._heaps.setdefault(slot, [])
             waiting = self._coming.get(slot, [])

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Field
+from midstream.algebra.windows import BEGINNING
 from midstream.engine.arrays import new_array
 from midstream.engine.kernels import Flags, Ints, sort_order, take_columns, take_values
 from midstream.engine.row_store import RowStore
@@ -163,6 +164,13 @@ class Batch:
             places = pa.array(order)
             at_hand = {position: array.take(places) for position, array in self.at_hand.items()}
         return Batch(self.layout, validity[0], validity[1], references, at_hand)
+
+    def from_instant(self, first: int) -> Batch:
+        """The tuples as far as they are valid at the instant or later."""
+        if first == BEGINNING or len(self) == 0 or self.valid_from.min() >= first:
+            return self
+        later = self.filtered(self.valid_to > first)
+        return Batch(later.layout, np.maximum(later.valid_from, first), later.valid_to, later.references, later.at_hand)
 
     def in_order(self) -> Batch:
         """The tuples in the order of ``valid_from``."""

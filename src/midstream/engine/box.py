@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import BEGINNING
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import Compiler
+from midstream.engine.final_operator import FinalOperator
 from midstream.engine.join import JoinOperator
 from midstream.engine.operator import Operator
+from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
 from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
@@ -41,8 +41,6 @@ class Box(ABC):
 
     plan: Plan
     """The plan in force; during a migration, the one it leads to."""
-    begins: int = BEGINNING
-    """Results are given from this instant on: what comes before was told by the plan's predecessor."""
 
     @abstractmethod
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
@@ -68,8 +66,11 @@ class Box(ABC):
         return []
 
     @abstractmethod
-    def flush(self) -> list[Batch]:
-        """All that is certain and has not been told, cut at the root's ``told``, because the box is given up."""
+    def emit_open(self) -> list[Batch]:
+        """The results of segments that are still open, up to where they are final, because the box is given up.
+
+        Afterwards all that the outermost final operators give before their ``emitted_until`` has been emitted.
+        """
 
     @abstractmethod
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
@@ -79,10 +80,13 @@ class Box(ABC):
     def describe(self, number_of: NumberOf) -> dict[str, Any]:
         """All that is needed, besides the rows in their windows and the watermark, to make the box again: as JSON."""
 
-    @property
     @abstractmethod
-    def root(self) -> Operator:
-        """The operator whose output tells how far results have been given."""
+    def hold_final(self, until: int) -> None:
+        """Let the outermost final operators go no further than this instant."""
+
+    @abstractmethod
+    def emitting(self) -> PlanBox:
+        """The running plan whose final operators tell what has been emitted."""
 
     def parts(self) -> Iterator[Box]:
         """The box and those inside it."""
@@ -130,20 +134,23 @@ class PlanBox(Box):
         self.watermark = BEGINNING
         self.sweep_share = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
-        self._root = Compiler(windows, chunk_rows, plan.totals_pieces, stores or {}).compile(plan)
-        self.operators = _inputs_first(self._root)
-        self._lazy = _topmost(self._root)
+        self.root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
+        self.operators = _inputs_first(self.root)
+        self._lazy = _topmost(self.root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
-        self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
+        self.window_operators = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
+        self.final_operators = _outermost_final(self.root)
+        """The outermost aggregates and differences; all operators above them are incremental."""
+        self.final_limit = NEVER
+        """Where ``hold_final`` holds them."""
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
-        for leaf in self._leaves:
+        for leaf in self.window_operators:
             if leaf.plan.identity in arrived:
                 leaf.stage(arrived[leaf.plan.identity])
         self.advance(watermark)
         results = self._evaluate()
-        for batch in results if self.root.emits_in_order else self._in_order(results):
-            yield self.told_here(batch)
+        yield from results if self.root.emits_in_order else self._in_order(results)
         self._sweep_past(arrived)
         self._expire()
 
@@ -165,14 +172,6 @@ class PlanBox(Box):
         """Tuples that were computed to complete states."""
         return sum(side.rows_completed for join in self.joins() for side in join.sides)
 
-    def told_here(self, batch: Batch) -> Batch:
-        """The results as far as they are this plan's to tell."""
-        if self.begins == BEGINNING or len(batch) == 0 or batch.valid_from.min() >= self.begins:
-            return batch
-        batch = batch.filtered(batch.valid_to > self.begins)
-        valid_from = np.maximum(batch.valid_from, self.begins)
-        return Batch(batch.layout, valid_from, batch.valid_to, batch.references, batch.at_hand)
-
     def advance(self, watermark: int) -> None:
         """Let time pass: move every operator's frontier."""
         self.watermark = watermark
@@ -185,30 +184,50 @@ class PlanBox(Box):
     def donor(self) -> PlanBox | None:
         return self
 
-    @property
-    def root(self) -> Operator:
-        return self._root
+    def hold_final(self, until: int) -> None:
+        self.final_limit = until
+        for operator in self.final_operators:
+            operator.limit = until
+        self.advance(self.watermark)
 
-    def flush(self) -> list[Batch]:
-        outputs: dict[int, list[Batch]] = {}
+    def emitting(self) -> PlanBox:
+        return self
+
+    @property
+    def final_until(self) -> int:
+        """No later row changes what the results are before this instant."""
+        return self.root.final_until
+
+    def emit_open(self) -> list[Batch]:
+        outputs: dict[int, list[Batch]] = {id(o): list(o.emit_open()) for o in self.final_operators}
+        if not outputs:
+            return []
         for operator in self.operators:
-            outputs[id(operator)] = list(operator.flush(*(outputs.pop(id(child)) for child in operator.inputs)))
-        return [self.told_here(batch) for batch in outputs[id(self.root)]]
+            if id(operator) not in outputs:
+                above = any(id(child) in outputs for child in operator.inputs)
+                if above:
+                    outputs[id(operator)] = list(
+                        operator.push(*(outputs.get(id(child), []) for child in operator.inputs))
+                    )
+        return [lasting(batch) for batch in outputs[id(self.root)]]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> PlanBox:
         box = rebuild(self, rows)
-        box.begins, box.sweep_share = self.begins, self.sweep_share or box.sweep_share
+        box.sweep_share = self.sweep_share or box.sweep_share
         return box
 
     def describe(self, number_of: NumberOf) -> dict[str, Any]:
         return {
-            "kind": "plan", "plan": number_of(self.plan), "begins": self.begins, "sweep_share": self.sweep_share
-        }  # fmt: skip
+            "kind": "plan",
+            "plan": number_of(self.plan),
+            "emits_from": [operator.emits_from for operator in self.final_operators],
+            "sweep_share": self.sweep_share,
+        }
 
     def horizons(self) -> dict[str, int]:
         needed = self._needed()
         horizons: dict[str, int] = {}
-        for leaf in self._leaves:
+        for leaf in self.window_operators:
             identity = leaf.plan.identity
             horizons[identity] = min(needed[id(leaf)], horizons.get(identity, needed[id(leaf)]))
         return horizons
@@ -238,7 +257,7 @@ class PlanBox(Box):
         An operator needs its input as long as it may still meet something, and its output as long as whoever is above
         needs it: the whole chain up to the root, because a state may have to be computed again from the windows.
         """
-        needed = {id(self.root): self.root.told}
+        needed = {id(self.root): self.final_until}
         for operator in reversed(self.operators):
             below = operator.needed_below(needed[id(operator)])
             for child in operator.inputs:
@@ -280,6 +299,19 @@ def _inputs_first(root: Operator) -> list[Operator]:
         pending.extend(operator.inputs)
     order.reverse()
     return order
+
+
+def _outermost_final(root: Operator) -> list[FinalOperator]:
+    """The final operators with no other above them, from left to right."""
+    found: list[FinalOperator] = []
+    pending = [root]
+    while pending:
+        operator = pending.pop()
+        if isinstance(operator, FinalOperator):
+            found.append(operator)
+        else:
+            pending.extend(reversed(operator.inputs))
+    return found
 
 
 def _divided_at_joins(operators: list[Operator]) -> tuple[list[Operator], list[Operator]]:

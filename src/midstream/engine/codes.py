@@ -15,11 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from midstream.algebra.types import is_binary, is_string
+from midstream.algebra.types import decimal_type, is_binary, is_string
 from midstream.engine.arrays import fixed_width_values, storage_dtype, wrap_values
 from midstream.engine.kernels import Flags, Ints, compiled
 
-__all__ = ["combine_codes", "encode", "has_order_codes", "is_exact", "mixed", "order_codes", "values_of_order_codes"]
+__all__ = [
+    "combine_codes",
+    "comparable",
+    "encode",
+    "has_order_codes",
+    "is_exact",
+    "mixed",
+    "order_codes",
+    "values_of_order_codes",
+]
 
 _CANONICAL_NAN = np.float64("nan").view(np.int64)
 
@@ -58,6 +67,13 @@ def encode(array: pa.Array) -> tuple[Ints, Flags | None]:
     if valid is not None:
         codes = np.where(valid, codes, 0)
     return np.ascontiguousarray(codes, np.int64), valid
+
+
+def comparable(array: pa.Array) -> pa.Array:
+    """The array in a type whose values Arrow compares: it has no kernel for decimals of negative scale."""
+    if pat.is_decimal(array.type) and array.type.scale < 0:
+        return array.view(decimal_type(array.type.precision, 0))
+    return array
 
 
 def combine_codes(parts: Sequence[Ints]) -> Ints:

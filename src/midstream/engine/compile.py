@@ -46,7 +46,6 @@ class Compiler:
 
     windows: Windows
     chunk_rows: int
-    totals_pieces: bool
     stores: dict[str, list[RowStore]] = field(default_factory=dict)
 
     def compile(self, plan: Plan) -> Operator:
@@ -79,7 +78,7 @@ class Compiler:
         # The others compare or align whole rows.
         sides = [self._picked(side, self._compile(side, frozenset(side.schema))) for side in plan.inputs]
         if isinstance(plan, Distinct):
-            return DistinctOperator(plan.label, sides[0], plan.input.identity, self.totals_pieces)
+            return DistinctOperator(plan.label, sides[0], plan.input.identity)
         if isinstance(plan, Difference):
             return DifferenceOperator(plan, sides[0], sides[1])
         assert isinstance(plan, Union), plan

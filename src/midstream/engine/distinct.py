@@ -7,9 +7,8 @@ different row has a ribbon of time already told; a newcomer tells only the gaps,
     newcomer     ├───────────────────┤
     emitted          ├───┤       ├───┤
 
-Where a row is cut depends on what came before it. Below an aggregate or a difference, whose results begin where pieces
-do, it must not depend on more than which rows came with which push, so that the same can be computed again: there a
-push is taken as a whole and in a fixed order (``in_one_piece``).
+Where a row is cut depends on what came before it. At every instant the output is the same; aggregates and differences,
+whose results begin where rows do, see to it that they do not depend on more (see ``sweep``).
 
 State: the different rows and, for each, its ribbon as a list of disjoint intervals in order of time. Rows whose ribbon
 has ended at the frontier are forgotten; the input's rows themselves are not kept.
@@ -22,7 +21,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from midstream.algebra.windows import BEGINNING, NEVER
-from midstream.engine.batch import Batch, Layout, concatenate
+from midstream.engine.batch import Batch, Layout
 from midstream.engine.kernels import Ints, compiled
 from midstream.engine.key_table import KeyTable
 from midstream.engine.operator import Operator
@@ -76,11 +75,10 @@ class _Ribbons:
 class DistinctOperator(Operator):
     """Duplicate elimination over interval streams."""
 
-    def __init__(self, name: str, child: Operator, input_identity: str = "", in_one_piece: bool = False) -> None:
+    def __init__(self, name: str, child: Operator, input_identity: str = "") -> None:
         # A piece refers to the rows of the tuple it was cut from; which of several equal ones that is, is chance.
         below = child.layout
         super().__init__(name, Layout(below.fields, below.stores, (), below.keys), (child,))
-        self._in_one_piece = in_one_piece
         self._state_key = (name, input_identity, *(field.name for field in child.layout.fields))
         self._keys = KeyTable([field.type for field in child.layout.fields])
         self._ribbons = _Ribbons()
@@ -107,18 +105,12 @@ class DistinctOperator(Operator):
         return min(retention, self.frontier)
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        batches = inputs[0]
-        if self._in_one_piece:
-            batches = [concatenate(self.inputs[0].layout, list(batches))]
-        for batch in batches:
+        for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.probes += len(batch)
             slots = self._keys.hold(batch.columns(), len(batch))
             # In this order the walk along a ribbon goes on where it stood.
-            if self._in_one_piece:
-                order = np.lexsort([batch.valid_to, batch.valid_from, slots])
-            else:
-                order = slot_then_time_order(slots, batch.valid_from)
+            order = slot_then_time_order(slots, batch.valid_from)
             batch, slots = batch.taken(order), slots[order]
             rows, begins, ends, furthest = self._ribbons.cover(
                 slots, batch.valid_from, batch.valid_to, self._keys.capacity, self._ended

@@ -1,7 +1,7 @@
 """What enters: pushed tables are checked against their stream's declaration before anything else happens.
 
-A table that does not fit raises a :class:`DataError` and changes nothing. Rows without an event time and late rows are
-sorted out here, and counted.
+A table that does not fit raises a :class:`DataError` and changes nothing. Rows without an event time, or
+with one out of range, and late rows are sorted out here, and counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
-from midstream.algebra.windows import BEGINNING
+from midstream.algebra.windows import BEGINNING, FARTHEST
 from midstream.engine.event_time import EventTime
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.windows import Rows
@@ -34,15 +34,17 @@ class StreamCounters:
     rows: int = 0
     late: int = 0
     without_event_time: int = 0
+    event_time_out_of_range: int = 0
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A pushed table, checked: all rows with their event times, and which rows have one."""
+    """A pushed table, checked: all rows with their event times, and which rows have one that counts."""
 
     stream: Stream
     rows: Rows
     timed: Flags
+    out_of_range: int
 
 
 class Intake:
@@ -76,7 +78,8 @@ class Intake:
             times = read.rows.times
             in_time = read.timed & (times >= self.watermark)
             counters.rows += len(times)
-            counters.without_event_time += int(np.count_nonzero(~read.timed))
+            counters.without_event_time += int(np.count_nonzero(~read.timed)) - read.out_of_range
+            counters.event_time_out_of_range += read.out_of_range
             counters.late += int(np.count_nonzero(read.timed & ~in_time))
             if read.timed.any():
                 self._time.see(name, int(times[read.timed].max()))
@@ -107,7 +110,8 @@ def _read(stream: Stream, table: object) -> _Read:
         )
     columns = {field.name: _column(stream, field, table) for field in stream.schema}
     times, timed = ticks(columns[stream.event_time])
-    return _Read(stream, Rows(times, columns), timed)
+    out_of_range = int(np.count_nonzero(~timed)) - columns[stream.event_time].null_count
+    return _Read(stream, Rows(times, columns), timed, out_of_range)
 
 
 def _column(stream: Stream, field: pa.Field, table: pa.Table) -> pa.Array:
@@ -142,20 +146,23 @@ def _column(stream: Stream, field: pa.Field, table: pa.Table) -> pa.Array:
 
 
 def ticks(column: pa.Array) -> tuple[Ints, Flags]:
-    """Event times in ticks, and which rows have one: NULL, and times outside int64 ticks, have none."""
+    """Event times in ticks, and which rows have one that counts: not NULL, nor further than 2^62 ticks from 0.
+
+    So the ends of validities, and the steps of sliding windows, stay within int64, apart from the values that stand for
+    the beginning and the end of time: a row at the largest int64 would be the end of its stream.
+    """
     timed = np.asarray(column.is_valid())
     if pat.is_timestamp(column.type):
         values = np.asarray(column.cast(pa.int64()).fill_null(0))
         if column.type.unit == "ns":
             return values // 1000, timed
         factor = _MICROSECONDS[column.type.unit]
-        limit = 2**62 // factor
+        limit = FARTHEST // factor
         timed = timed & (values >= -limit) & (values <= limit)
         return np.where(timed, values, 0) * factor, timed
     if pat.is_uint64(column.type):
         values = np.asarray(column.fill_null(0))
-        timed = timed & (values < 2**62)
+        timed = timed & (values <= FARTHEST)
         return np.where(timed, values, 0).astype(np.int64), timed
     values = np.asarray(column.fill_null(0)).astype(np.int64)
-    # The outermost values stand for the beginning and the end of time.
-    return values, timed & (values >= -(2**62)) & (values <= 2**62)
+    return values, timed & (values >= -FARTHEST) & (values <= FARTHEST)

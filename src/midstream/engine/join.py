@@ -37,7 +37,7 @@ from midstream.engine.codes import is_exact
 from midstream.engine.evaluate import truth
 from midstream.engine.join_side import JoinSide, equal_columns
 from midstream.engine.join_state import JoinState, Meeting, NewTuples, PairBuffer
-from midstream.engine.operator import Operator, Telling
+from midstream.engine.operator import Operator
 
 __all__ = ["JoinOperator"]
 
@@ -131,14 +131,6 @@ class JoinOperator(Operator):
             # A completed state may serve joins above, whose partners are perhaps not as far.
             if side.past is not None and side.past.expire(min(partner.frontier, retention), self.counts_keys):
                 side.complete()
-
-    @property
-    def tells(self) -> Telling:
-        """Results reach as far as both inputs do."""
-        below = {child.tells for child in self.inputs}
-        if len(below) == 1 or Telling.RAGGED in below:
-            return Telling.RAGGED if Telling.RAGGED in below else below.pop()
-        return Telling.UNTIL_TOLD
 
     def needed_below(self, retention: int) -> int:
         return min(retention, self.frontier)

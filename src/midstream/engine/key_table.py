@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.algebra.windows import BEGINNING, NEVER
-from midstream.engine.codes import combine_codes, encode, is_exact, mixed
+from midstream.engine.codes import combine_codes, comparable, encode, is_exact, mixed
 from midstream.engine.kernels import Flags, Ints, compiled
 from midstream.engine.pool import SlotPool, extended
 from midstream.engine.row_store import RowStore
@@ -159,7 +159,7 @@ def _same_values(left: pa.Array, right: pa.Array) -> Flags:
     if is_exact(left.type):
         equal = encode(left)[0] == encode(right)[0]
     else:
-        equal = np.asarray(pc.fill_null(pc.equal(left, right), True))
+        equal = np.asarray(pc.fill_null(pc.equal(*map(comparable, (left, right))), True))
     result: Flags = (left_valid == right_valid) & (equal | ~left_valid)
     return result
 

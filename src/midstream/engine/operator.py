@@ -2,12 +2,12 @@
 
 An operator turns the batches its inputs produced during one push into its own. ``frontier`` is its promise: no later
 output will begin to be valid earlier. It follows the watermark; states are purged by the frontier of the input that
-could still meet them.
+could still meet them. ``final_until`` is another one: no later output will be valid before it, except by operators that
+wait until a result is final (see ``final_operator``).
 """
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch, Layout
 
-__all__ = ["Counters", "Operator", "Telling", "back_by"]
+__all__ = ["Counters", "Operator", "back_by"]
 
 
 def back_by(frontier: int, ticks: int) -> int:
@@ -23,17 +23,6 @@ def back_by(frontier: int, ticks: int) -> int:
     if frontier in (BEGINNING, NEVER):
         return frontier
     return max(BEGINNING, frontier - ticks)
-
-
-class Telling(enum.Enum):
-    """How far the output reaches that an operator has given."""
-
-    AT_ONCE = "at once"
-    """All that follows from the rows seen, however far in the future it is valid."""
-    UNTIL_TOLD = "until told"
-    """What is valid before ``told``, except for stretches that are still open; nothing beyond."""
-    RAGGED = "ragged"
-    """Some in one way, some in the other."""
 
 
 @dataclass
@@ -67,19 +56,10 @@ class Operator(ABC):
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         """The output that the inputs' new output and the moved frontier cause."""
 
-    def flush(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        """Like ``push``, but output that is certain up to ``told`` is given up to there, even if it goes on."""
-        return self.push(*inputs)
-
     @property
-    def told(self) -> int:
-        """All output that is valid before this instant is certain."""
-        return min(child.told for child in self.inputs)
-
-    @property
-    def tells(self) -> Telling:
-        """How far the output given so far reaches, see :class:`Telling`."""
-        return self.inputs[0].tells
+    def final_until(self) -> int:
+        """No later row changes what the output is before this instant."""
+        return min(child.final_until for child in self.inputs)
 
     def needed_below(self, retention: int) -> int:
         """Input rows that ended by then are no longer needed, given until when the output is."""

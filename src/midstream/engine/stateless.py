@@ -10,7 +10,7 @@ from midstream.algebra.expressions import Column, Expression
 from midstream.algebra.plan import Field, Item
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.evaluate import evaluate, truth
-from midstream.engine.operator import Operator, Telling
+from midstream.engine.operator import Operator
 
 __all__ = ["ComputeOperator", "PickOperator", "SelectOperator", "UnionOperator"]
 
@@ -95,12 +95,6 @@ class UnionOperator(Operator):
             sides[0].has_origin and sides[1].has_origin,
         )
         super().__init__(name, layout, (left, right))
-
-    @property
-    def tells(self) -> Telling:
-        left, right = self.inputs
-        alike = left.tells == right.tells and (left.tells is Telling.AT_ONCE or left.told == right.told)
-        return left.tells if alike else Telling.RAGGED
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         start = 0

@@ -1,12 +1,23 @@
 """Running totals per group, swept along time: the part that aggregation and difference have in common.
 
 Each row of a group is two events: it comes at ``valid_from`` and goes at ``valid_to``. Between two events of a group
-nothing changes; that stretch, with the totals that hold in it, is one output row. The sweep may pass a point in time
+nothing changes; that segment, with the totals that hold in it, is one output row. The sweep may pass a point in time
 once no more row can begin before it, that is when the frontier has reached it.
 
     rows of a group    ├─────────┤
                             ├──────────┤
     output             ├─ 1 ┼─ 2 ┼── 1 ─┤
+
+Boundaries must be reproducible: which segments have been emitted is derived from them when a state is computed again
+from the rows. The rows of windows and the results of joins are the same in every plan and every order of arrival, but a
+distinct cuts a row into pieces depending on what came before it. Over a distinct, the sweep is therefore given a
+``grid``, and
+
+- rows that go and equal ones that come at the same instant cancel out: a segment ends where the *bag* of rows changes,
+  however it is cut into pieces;
+- a segment also ends at each multiple of the grid. Otherwise it could last for ever, never be emitted, and begin
+  further back than any row that is kept;
+- an instant is passed when the frontier is beyond it: only then is it known which rows come at it.
 
 Rows wait in one queue until they come and in another until they go; a row that never goes is only counted. Work follows
 the events that are due. Totals are kept by accumulators, each a few int64 words per group; what they mean is decided in
@@ -20,15 +31,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from midstream.algebra.windows import NEVER
+from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.exact_sum import WORDS, add_float, read_float
 from midstream.engine.extremes import drop_heap, heap_add, heap_first, heap_trim
-from midstream.engine.kernels import Ints, compiled
+from midstream.engine.kernels import Flags, Ints, compiled
 from midstream.engine.key_table import KeyTable
 from midstream.engine.pool import SlotPool, extended
 from midstream.engine.time_queue import TimeQueue, slot_then_time_order
 
-__all__ = ["COUNT", "EXTREME", "FLOAT_SUM", "INTEGER_SUM", "WIDE_SUM", "Stretches", "Sweep", "Total"]
+__all__ = ["COUNT", "EXTREME", "FLOAT_SUM", "INTEGER_SUM", "WIDE_SUM", "Segments", "Sweep", "Total"]
 
 COUNT, INTEGER_SUM, WIDE_SUM, FLOAT_SUM, EXTREME = range(5)
 
@@ -52,8 +63,8 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Stretches:
-    """Output: for each stretch of a group its slot, validity, number of rows, and the totals' words side by side."""
+class Segments:
+    """Output: for each segment of a group its slot, validity, number of rows, and the totals' words side by side."""
 
     slots: Ints
     valid_from: Ints
@@ -63,14 +74,21 @@ class Stretches:
 
 
 class Sweep:
-    """Groups by slot, their running totals, and the rows waiting to come or to go."""
+    """Groups by slot, their running totals, and the rows waiting to come or to go.
 
-    def __init__(self, groups: KeyTable, totals: Sequence[Total]) -> None:
+    ``grid`` makes boundaries independent of how rows are cut into pieces; rows must not be longer. ``extra_words`` of a
+    row are only compared: they tell apart arguments that the totals' words do not.
+    """
+
+    def __init__(
+        self, groups: KeyTable, totals: Sequence[Total], grid: int | None = None, extra_words: int = 0
+    ) -> None:
         self.groups = groups
         self.totals = tuple(totals)
+        self._grid = grid
         self.multiplicities = np.zeros(64, np.int64)
         self._plan = np.array(_layout(self.totals), np.int64).reshape(-1, 5)
-        self._input_words = sum(total.input_words for total in self.totals)
+        self._input_words = sum(total.input_words for total in self.totals) + extra_words
         self._output_words = sum(_OUTPUT_WORDS[total.kind] for total in self.totals)
         state_words = sum(_STATE_WORDS[total.kind] for total in self.totals)
         self._rows = np.zeros(64, np.int64)
@@ -81,10 +99,11 @@ class Sweep:
         # Waiting rows: slot, valid_to, argument words.
         self._coming = TimeQueue(2 + self._input_words)
         self._going = TimeQueue(2 + self._input_words)
+        self._grid_points = TimeQueue(2 + self._input_words)
 
     @property
     def output_widths(self) -> list[int]:
-        """How many words of a stretch belong to each total."""
+        """How many words of a segment belong to each total."""
         return [_OUTPUT_WORDS[total.kind] for total in self.totals]
 
     @property
@@ -95,61 +114,97 @@ class Sweep:
     @property
     def bytes(self) -> int:
         arrays = (self._rows, self._since, self._state, self._nodes, self.multiplicities)
-        return sum(array.nbytes for array in arrays) + self._pool.bytes + self._coming.bytes + self._going.bytes
+        queues = (self._coming, self._going, self._grid_points)
+        return sum(array.nbytes for array in arrays) + self._pool.bytes + sum(queue.bytes for queue in queues)
 
-    def add(self, slots: Ints, valid_from: Ints, valid_to: Ints, words: Ints) -> None:
-        """Rows of the groups in ``slots``, with their argument words."""
-        self._coming.push(valid_from, np.concatenate([slots[:, None], valid_to[:, None], words], axis=1))
+    def add(self, slots: Ints, valid_from: Ints, valid_to: Ints, words: Ints, on_grid: bool = True) -> None:
+        """Rows of the groups in ``slots``, with their argument words. ``on_grid``: they have segments cut there."""
+        rows = np.concatenate([slots[:, None], valid_to[:, None], words], axis=1)
+        self._coming.push(valid_from, rows)
+        if self._grid is not None and on_grid:
+            points = (valid_from // self._grid + 1) * self._grid
+            inside = (points > valid_from) & (points < valid_to)
+            self._grid_points.push(points[inside], np.where(np.arange(rows.shape[1]) == 0, rows[inside], 0))
 
-    def advance(self, frontier: int) -> tuple[Stretches, Ints]:
-        """The stretches that end by the frontier, and the rows (as queued) that have gone."""
-        come_times, come = self._coming.pop_until(frontier)
+    def advance(self, frontier: int) -> tuple[Segments, Ints]:
+        """The segments that end by the frontier (before it, if there is a grid), and the rows (as queued) that have
+        gone."""
+        last = frontier if self._grid is None or frontier in (BEGINNING, NEVER) else frontier - 1
+        come_times, come = self._coming.pop_until(last)
         self._going.push(*_finite(come))
-        gone_times, gone = self._going.pop_until(frontier)
-        times = np.concatenate([come_times, gone_times])
-        events = np.concatenate([come, gone])
-        signs = np.ones(len(times), np.int64)
-        signs[len(come_times) :] = -1
+        gone_times, gone = self._going.pop_until(last)
+        point_times, points = self._grid_points.pop_until(last)
+        times = np.concatenate([come_times, gone_times, point_times])
+        events = np.concatenate([come, gone, points])
+        signs = np.repeat(np.array([1, -1, 0]), [len(come), len(gone), len(points)])
         order = slot_then_time_order(events[:, 0], times)
+        times, events, signs = times[order], events[order], signs[order]
         self._make_room(len(come))
-        stretches = self._sweep(times[order], events[order], signs[order])
+        segments = self._sweep(times, events, signs, self._boundaries(times, events, signs))
         if frontier == NEVER:
-            stretches = self._with_open_ends(stretches)
-        return stretches, gone
+            segments = self._with_open_ends(segments)
+        return segments, gone
 
-    def cut(self, at: int) -> Stretches:
-        """The stretches that are open at a time that the sweep has reached, up to it; they go on from there anew."""
+    def _boundaries(self, times: Ints, events: Ints, signs: Ints) -> Flags:
+        """For each event, whether a segment ends at its instant; events are in the order of slot and time."""
+        if self._grid is None or len(times) == 0:
+            return np.ones(len(times), np.bool_)
+        compared = self._comparable_words(events)
+        order = np.lexsort([*compared.T, times, events[:, 0]])
+        changes = np.ones(len(times), np.bool_)
+        changes[1:] = _differs(events[order, 0]) | _differs(times[order]) | _differs(compared[order]).any(axis=1)
+        starts = np.flatnonzero(changes)
+        is_changed = np.zeros(len(times), np.int64)
+        is_changed[starts] = np.add.reduceat(signs[order], starts) != 0
+        # The order by words leaves the instants of the groups where they are.
+        instants = np.ones(len(times), np.bool_)
+        instants[1:] = _differs(events[:, 0]) | _differs(times)
+        starts = np.flatnonzero(instants)
+        found = np.add.reduceat(is_changed, starts) > 0
+        boundaries: Flags = np.repeat(found, np.diff(np.append(starts, len(times)))) | (times % self._grid == 0)
+        return boundaries
+
+    def _comparable_words(self, events: Ints) -> Ints:
+        """The argument words; floats that count as equal have equal words."""
+        words = events[:, 2:].copy()
+        for total, (_, place, *_) in zip(self.totals, self._plan, strict=True):
+            if total.kind == FLOAT_SUM:
+                values = events[:, place + 1].copy().view(np.float64)
+                values[values == 0] = 0.0
+                values[np.isnan(values)] = np.nan
+                words[:, place - 1] = values.view(np.int64)
+        return words
+
+    def open_segments(self, until: int) -> Segments:
+        """The part before the given instant of segments that are open there; the sweep has reached it."""
         slots = np.flatnonzero(self._rows)
-        slots = slots[self._since[slots] < at]
-        stretches = self._open(slots, at)
-        self._since[slots] = at
-        return stretches
+        return self._open(slots[self._since[slots] < until], until)
 
-    def _open(self, slots: Ints, valid_to: int) -> Stretches:
+    def _open(self, slots: Ints, valid_to: int) -> Segments:
         words = np.empty((len(slots), self._output_words), np.int64)
         since = self._since[slots]
         _read_all(slots, since, self._plan, self._state, self._nodes, self._pool.free, self._pool.count, words)
-        return Stretches(slots, since, np.full(len(slots), valid_to), self._rows[slots], words)
+        return Segments(slots, since, np.full(len(slots), valid_to), self._rows[slots], words)
 
-    def _sweep(self, times: Ints, events: Ints, signs: Ints) -> Stretches:
+    def _sweep(self, times: Ints, events: Ints, signs: Ints, boundaries: Flags) -> Segments:
         count = len(times)
         out = [np.empty(count, np.int64) for _ in range(4)]
         words = np.empty((count, self._output_words), np.int64)
         found = _sweep(
-            times, events, signs, self._plan, self._rows, self._since, self._state, self.multiplicities,
+            times, events, signs, boundaries, self._plan, self._rows, self._since, self._state, self.multiplicities,
             self._nodes, self._pool.free, self._pool.count, *out, words,
         )  # fmt: skip
-        return Stretches(out[0][:found], out[1][:found], out[2][:found], out[3][:found], words[:found])
+        return Segments(out[0][:found], out[1][:found], out[2][:found], out[3][:found], words[:found])
 
-    def _with_open_ends(self, stretches: Stretches) -> Stretches:
+    def _with_open_ends(self, segments: Segments) -> Segments:
         """At the end of time: what is still there stays for ever."""
         still = self._open(np.flatnonzero(self._rows), NEVER)
-        return Stretches(
-            np.concatenate([stretches.slots, still.slots]),
-            np.concatenate([stretches.valid_from, still.valid_from]),
-            np.concatenate([stretches.valid_to, still.valid_to]),
-            np.concatenate([stretches.rows, still.rows]),
-            np.concatenate([stretches.words, still.words]),
+        return Segments(
+            np.concatenate([segments.slots, still.slots]),
+            np.concatenate([segments.valid_from, still.valid_from]),
+            np.concatenate([segments.valid_to, still.valid_to]),
+            np.concatenate([segments.rows, still.rows]),
+            np.concatenate([segments.words, still.words]),
         )
 
     def _make_room(self, coming: int) -> None:
@@ -174,6 +229,12 @@ def _layout(totals: Sequence[Total]) -> list[list[int]]:
         kept += _STATE_WORDS[total.kind]
         written += _OUTPUT_WORDS[total.kind]
     return rows
+
+
+def _differs(values: Ints) -> Flags:
+    """Whether each row but the first differs from the one before."""
+    flags: Flags = values[1:] != values[:-1]
+    return flags
 
 
 def _finite(come: Ints) -> tuple[Ints, Ints]:
@@ -244,7 +305,7 @@ def _read_all(slots, since, plan, state, nodes, free, free_count, out):  # type:
 
 @compiled
 def _sweep(  # type: ignore[no-untyped-def]
-    times, events, signs, plan, rows, since, state, multiplicities, nodes, free, free_count,
+    times, events, signs, boundaries, plan, rows, since, state, multiplicities, nodes, free, free_count,
     out_slot, out_from, out_to, out_rows, out_words,
 ):  # fmt: skip
     found = 0
@@ -252,18 +313,20 @@ def _sweep(  # type: ignore[no-untyped-def]
     while i < times.shape[0]:
         slot = events[i, 0]
         now = times[i]
-        if rows[slot] > 0 and now > since[slot]:
+        if rows[slot] == 0:
+            since[slot] = now
+        elif boundaries[i] and now > since[slot]:
             out_slot[found] = slot
             out_from[found] = since[slot]
             out_to[found] = now
             out_rows[found] = rows[slot]
             _read(plan, since[slot], state[slot], nodes, free, free_count, out_words[found])
             found += 1
+            since[slot] = now
         while i < times.shape[0] and events[i, 0] == slot and times[i] == now:
             rows[slot] += signs[i]
             _apply(plan, events[i], signs[i], state[slot], multiplicities, nodes, free, free_count)
             i += 1
-        since[slot] = now
         if rows[slot] == 0:
             for j in range(plan.shape[0]):
                 if plan[j, 0] == EXTREME:

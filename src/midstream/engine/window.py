@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from midstream.algebra.plan import Window
 from midstream.engine.batch import Batch, Layout
-from midstream.engine.operator import Operator, Telling
+from midstream.engine.operator import Operator
 
 __all__ = ["WindowOperator"]
 
@@ -27,12 +27,8 @@ class WindowOperator(Operator):
         self.frontier = self.plan.window.frontier(watermark)
 
     @property
-    def told(self) -> int:
+    def final_until(self) -> int:
         return self.frontier
-
-    @property
-    def tells(self) -> Telling:
-        return Telling.AT_ONCE
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         batch, self._staged = self._staged, None

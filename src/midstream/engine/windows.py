@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.expressions import Expression, conjunction, conjuncts
-from midstream.algebra.plan import Aggregate, Distinct, Field, Join, Plan, Project, Select, Window
+from midstream.algebra.plan import Aggregate, Field, Join, Plan, Project, Select, Window
 from midstream.algebra.windows import BEGINNING, NEVER, WindowSpec
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.evaluate import truth
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.row_store import RowStore
 
-__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "pushes_of", "validities"]
+__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "validities"]
 
 Arrived = Mapping[str, Batch]
 """New rows, by the identity of their window."""
@@ -80,11 +80,7 @@ class Windows:
         plans = list(plans)
         fields = fields_read(plans)
         self.keeps_rows = any(node.is_stateful for plan in plans for node in plan.walk())
-        self.needs_pushes = any(isinstance(node, Distinct) for plan in plans for node in plan.walk())
-        """Whether a plan may depend on how rows came (see ``Plan.totals_pieces``)."""
         self._windows: dict[str, _WindowRows] = {}
-        self._pushes: list[dict[str, int]] = []
-        """For each push whose rows are still here: the number after its last row, by window."""
         conditions: dict[str, frozenset[Expression]] = {}
         for plan in plans:
             for window, above in _windows_with_conditions(plan):
@@ -132,16 +128,7 @@ class Windows:
             new = rows.get(identity)
             if new is not None and len(new):
                 arrived[identity] = window.append(new)
-        if self.needs_pushes and arrived:
-            self._pushes.append(self.ends())
         return arrived
-
-    def by_push(self, rows: Arrived) -> Iterator[Arrived]:
-        """Rows of the windows as they came, push by push."""
-        ends = {identity: np.array([push[identity] for push in self._pushes]) for identity in rows}
-        pushes = {identity: np.searchsorted(ends[identity], b.references[0], "right") for identity, b in rows.items()}
-        for push in np.unique(np.concatenate([np.empty(0, np.int64), *pushes.values()])):
-            yield {identity: batch.filtered(pushes[identity] == push) for identity, batch in rows.items()}
 
     def alive(self) -> Arrived:
         """All rows whose validity may not have ended."""
@@ -163,16 +150,6 @@ class Windows:
         """Give up rows that have ended by the horizon of their window."""
         for identity, window in self._windows.items():
             window.store.release(horizons.get(identity, NEVER))
-        gone = 0
-        while gone < len(self._pushes) and all(
-            end <= self._windows[identity].store.oldest for identity, end in self._pushes[gone].items()
-        ):
-            gone += 1
-        del self._pushes[:gone]
-        if len(self._pushes) > 2 * self.rows + 64:
-            # A row that stays for long holds back all after it, though theirs have gone.
-            living = {identity: window.store.alive()[0] for identity, window in self._windows.items()}
-            self._pushes = pushes_of(self._pushes, living)
 
     def standing(self) -> Standing:
         """How far the windows have come."""
@@ -196,11 +173,8 @@ class Windows:
             if first[identity] < last[identity]
         }
 
-    def restore(self, rows: Iterable[Mapping[str, KeptRows]], pushes: list[dict[str, int]], standing: Standing) -> None:
-        """Take back kept rows, into windows without rows. ``pushes``: the numbers after each push, in order.
-
-        Of any two parts, one must hold the rows that came later.
-        """
+    def restore(self, rows: Iterable[Mapping[str, KeptRows]], standing: Standing) -> None:
+        """Take back kept rows, into windows without rows. Of any two parts, one must hold the rows that came later."""
         parts = list(rows)
         for identity, window in self._windows.items():
             for kept in sorted(
@@ -211,7 +185,6 @@ class Windows:
             window.store.release(standing.released[identity])
             window.latest_start = standing.latest_start[identity]
             window.latest_end = standing.latest_end[identity]
-        self._pushes = list(pushes)
 
     @property
     def latest_start(self) -> int:
@@ -279,18 +252,6 @@ class _WindowRows:
         numbers, valid_from, valid_to = self.store.alive(first, last)
         columns = self.store.gather_all(range(len(self.layout.fields)), numbers)
         return KeptRows(numbers, valid_from, valid_to, columns)
-
-
-def pushes_of(pushes: list[dict[str, int]], numbers: Mapping[str, Ints]) -> list[dict[str, int]]:
-    """The pushes with which the rows came. To leave out the others makes no difference to :meth:`Windows.by_push`.
-
-    >>> pushes_of([{"w": 3}, {"w": 5}, {"w": 9}], {"w": np.array([0, 2, 6])})
-    [{'w': 3}, {'w': 9}]
-    """
-    found = np.zeros(len(pushes), np.bool_)
-    for identity, own in numbers.items():
-        found[np.searchsorted(np.array([push[identity] for push in pushes]), own, "right")] = True
-    return [pushes[place] for place in np.flatnonzero(found)]
 
 
 def _windows_with_conditions(plan: Plan) -> Iterator[tuple[Window, frozenset[Expression]]]:

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.windows import BEGINNING
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
 from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.windows import Rows, Windows
 from midstream.errors import BadMigration, BadPlan, BrokenRun
-from midstream.migration.description import PlanList, described_box
+from midstream.migration.description import PlanList, described_box, described_plans
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategies import strategy_named
 from midstream.migration.strategy import Switch
@@ -130,7 +129,7 @@ class Cell:
 
     def restore(self, description: Mapping[str, Any], watermark: int, way: Way) -> None:
         """Go on with what was described: the windows must have been restored, everything else is derived from them."""
-        plans = [plan_from_json(plan, self._first_plan.derived_from) for plan in description["plans"]]
+        plans = described_plans(description, self._first_plan.derived_from)
         records = [MigrationRecord.described(running["record"], plans) for running in description["running"]]
         numbered = {record.number: record for record in records}
         self.watermark = watermark

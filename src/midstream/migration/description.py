@@ -15,11 +15,13 @@ Box 0 is the outermost one, and the parts of a box are counted as ``Box.parts`` 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_to_json
+from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.engine.box import Box, PlanBox
 from midstream.engine.windows import Windows
 from midstream.migration.gen_mig import GEN_MIG_BOXES
@@ -27,7 +29,7 @@ from midstream.migration.parallel_track import ParallelTrackBox
 from midstream.migration.record import MigrationRecord
 from midstream.migration.two_boxes import TwoBoxes
 
-__all__ = ["PlanList", "described_box"]
+__all__ = ["PlanList", "described_box", "described_plans"]
 
 _KINDS: list[type[TwoBoxes]] = [ParallelTrackBox, *GEN_MIG_BOXES]
 _MIGRATIONS = {box.kind: box for box in _KINDS}
@@ -49,6 +51,17 @@ class PlanList:
         return [plan_to_json(plan) for plan in self._plans]
 
 
+def described_plans(description: Mapping[str, Any], derived_from: str | None) -> list[Plan]:
+    """The plans that a description names."""
+    return [_plan(json.dumps(plan), derived_from) for plan in description["plans"]]
+
+
+@lru_cache(maxsize=128)
+def _plan(text: str, derived_from: str | None) -> Plan:
+    """Kept, because the cells of a query, or one cell again and again, are made from the same plans."""
+    return plan_from_json(json.loads(text), derived_from)
+
+
 def described_box(
     description: Mapping[str, Any],
     plans: Sequence[Plan],
@@ -60,7 +73,9 @@ def described_box(
     """The box that a description tells of, without any derived state: it is to be rebuilt before it is used."""
     if description["kind"] == "plan":
         box = PlanBox(plans[description["plan"]], windows, chunk_rows)
-        box.begins, box.sweep_share = description["begins"], description["sweep_share"]
+        box.sweep_share = description["sweep_share"]
+        for operator, emits_from in zip(box.final_operators, description["emits_from"], strict=True):
+            operator.emits_from = emits_from
         box.advance(watermark)
         return box
     old, new = (

@@ -87,7 +87,9 @@ class GenMig:
             switch.record.end(switch.watermark)
             return switch.empty_box(), []
         split_at = windows.latest_end if self.shortened else windows.latest_start + windows.longest
-        split_at = min(max(split_at, windows.latest_end, switch.watermark), NEVER)
+        # The old plan must not have gone beyond the split: windows that slide are ahead of the watermark.
+        ahead = max(operator.frontier for box in switch.old.boxes() for operator in box.window_operators)
+        split_at = min(max(split_at, windows.latest_end, switch.watermark, ahead + 1), NEVER)
         # The pieces of a result must come from both boxes at once.
         held = switch.old.stop_holding()
         return _VARIANTS[self.variant](switch.old, switch.empty_box(), switch.record, split_at), held
@@ -99,6 +101,17 @@ class GenMigBox(TwoBoxes):
     def __init__(self, old: Box, new: PlanBox, record: MigrationRecord, split_at: int) -> None:
         super().__init__(old, new, record)
         self._split_at = split_at
+        self.hold_final(NEVER)
+
+    def hold_final(self, until: int) -> None:
+        """While both boxes run, neither emits a final result that ends at the split because it was cut there.
+
+        Windows that slide are ahead of the watermark: without this, their aggregates could be beyond the split already
+        while others are before it.
+        """
+        self._limit = until
+        self._old.hold_final(min(until, self._split_at - 1))
+        self._new.hold_final(min(until, self._split_at))
 
     @classmethod
     def described(
@@ -111,6 +124,9 @@ class GenMigBox(TwoBoxes):
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
         self._is_over = watermark >= self._split_at
+        if self._is_over:
+            self._old.hold_final(NEVER)
+            self._new.hold_final(self._limit)
         new = self._new.push(self._for_new(arrived), watermark)
         old: Iterator[Batch] = self._old.push(self._for_old(arrived), watermark)
         if self._is_over:
@@ -141,7 +157,8 @@ class GenMigBox(TwoBoxes):
         """What the new box tells later may have begun before the split: that part was the old box's to tell."""
         if not self._is_over:
             return self
-        self._new.begins = max(self._new.begins, self._split_at)
+        for operator in self._new.final_operators:
+            operator.emits_from = max(operator.emits_from, self._split_at)
         return self._new
 
     def donor(self) -> PlanBox | None:
@@ -151,8 +168,8 @@ class GenMigBox(TwoBoxes):
     def stop_holding(self) -> list[Batch]:
         return self._old.stop_holding()
 
-    def flush(self) -> list[Batch]:
-        return self._old.flush()
+    def emit_open(self) -> list[Batch]:
+        return [*self.stop_holding(), *self._old.emit_open()]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)

@@ -156,8 +156,8 @@ class ParallelTrackBox(TwoBoxes):
         self._holds = False
         return held
 
-    def flush(self) -> list[Batch]:
-        return [*self.stop_holding(), *self._old.flush()]
+    def emit_open(self) -> list[Batch]:
+        return [*self.stop_holding(), *self._old.emit_open()]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)

@@ -1,15 +1,33 @@
 """A new plan takes over: its states are shared with the old plan, computed from the windows, or left to be completed.
 
 This is the common core of moving state and JISC, and of recovery, which is a takeover from nothing but the windows.
-Operators are visited from the root down. Each brings its state: by adopting the one of an operator with the same state
-key in the old plan; otherwise from the *history* of its inputs, the output that they have given and that may still
+Operators are visited from the root down. Each gets its state: by adopting the one of an operator with the same state
+key in the old plan; otherwise from the *history* of its inputs, the output that they have emitted and that may still
 count. A window's history are its rows, a join's all pairs of its two states; distinct, aggregates and differences give
 theirs while they are fed the history of their own inputs.
 
-What has been told must not be told again. Joins and distinct tell everything at once: a new plan that knows the same
-rows has nothing to add. Aggregates and differences tell what is certain, and how much that is differs between plans (a
-partial aggregate below a join knows less). If one of them is computed anew, the old plan first tells all that is
-certain up to one instant, and the new one begins there.
+**Why no result is emitted twice and none is left out.** Consider the outermost final operators F1 … Fn of a plan (see
+``engine/final_operator``). The operators above them are incremental, so what the plan has emitted is the query's top
+part, evaluated on what each Fi has emitted and on all rows seen so far. All plans of a query have the same top part, in
+different shapes. So two plans have emitted the same if their final operators have, and two cases are enough:
+
+1. *The same operators, equally far.* Each Fi of the new plan has a counterpart in the old one: the same operators
+   below it, with equal ``final_until``. What a final operator has emitted depends only on the rows, ``final_until`` and
+   ``emits_from``, so the counterparts have emitted the same, whether the new one adopts its state or computes it from
+   the rows. The new plan continues where the old one stands. Recovery is this case: the plans are equal.
+2. *Other operators.* An Fi without counterpart (a partial aggregate was pushed below a join, differences were
+   reordered) may know less or more of the future than those it replaces. First the old plan emits its open segments, so
+   that each of its final operators has emitted everything before its ``emitted_until`` and nothing after it. Let T be
+   the earliest of these instants and of the windows' frontiers. An old operator without counterpart must stand exactly
+   at T, otherwise the change is refused: it would have emitted what its successor cannot know yet. The successor gets
+   ``emits_from`` = T, counterparts keep their ``emitted_until``. Whatever arrives from now on, rows and segments alike,
+   begins at T or later, so it never meets what was emitted before T, and nothing of that has to be handed over. What
+   the successor knows beyond T, it emits at once.
+
+Between two pushes every box is in such a state, also one whose migration is under way: of GenMig's two plans, the new
+one has emitted nothing final before the split time, so the old one tells how far results are (``Box.emitting``). Hence
+the argument holds for overlapped migrations. ``emits_from`` is part of a box's description, hence it holds for recovery
+in and after them.
 """
 
 from __future__ import annotations
@@ -17,22 +35,23 @@ from __future__ import annotations
 import enum
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.box import Box, PlanBox
-from midstream.engine.distinct import DistinctOperator
+from midstream.engine.final_operator import FinalOperator
 from midstream.engine.join import JoinOperator
 from midstream.engine.join_side import JoinSide, KeyColumn
 from midstream.engine.join_state import JoinState
 from midstream.engine.kernels import Ints
-from midstream.engine.operator import Operator, Telling
+from midstream.engine.operator import Operator
+from midstream.engine.ordered import lasting
 from midstream.engine.past import JoinedPast, KnownPast, Past
 from midstream.engine.row_store import RowStore
 from midstream.engine.stateless import SelectOperator
 from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
-from midstream.errors import BadMigration
+from midstream.errors import BadMigration, quoted
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Switch
 
@@ -52,58 +71,45 @@ class Way(enum.Enum):
 
 
 def take_over(switch: Switch, way: Way) -> tuple[PlanBox, list[Batch]]:
-    """The new plan, with its states; and what the old plan still had to tell."""
+    """The new plan, with its states; and the results that are to be emitted now."""
     old = switch.old
     takeover = _Takeover(switch.plan, switch, old.donor(), way)
     box = takeover.box
-    if not takeover.computes_totals:
-        box.begins = old.begins
-        takeover.bring(box.root, False)
-        return box, old.stop_holding()
-    telling = {old.root.tells, box.root.tells}
-    if len(telling) > 1 or Telling.RAGGED in telling:
-        raise BadMigration(
-            f"{way.value} cannot tell how far the old plan's results reach",
-            detail="Aggregates or differences whose state must be computed anew are united with rows that are not.",
-            hint="Use gen-mig.",
-        )
-    told = old.flush()
-    box.begins = max(old.begins, old.root.told)
-    history = takeover.bring(box.root, takeover.wants_history)
-    return box, told + [box.told_here(batch) for batch in history]
+    if takeover.continues_exactly:
+        results = old.stop_holding()
+        begins_at = NEVER
+    else:
+        begins_at = takeover.common_end()
+        results = old.emit_open()
+    takeover.begin_at(begins_at)
+    takeover.bring_states()
+    if box.final_operators:
+        box.hold_final(NEVER)
+        results += [lasting(batch) for batch in box.push({}, switch.watermark)]
+    return box, results
 
 
 def rebuilt(box: Box, way: Way, rows: Arrived, record: MigrationRecord) -> Box:
     """The box as it is, with all its derived state computed anew from the rows."""
 
     def rebuild(plan_box: PlanBox, rows: Arrived) -> PlanBox:
-        if plan_box.plan.totals_pieces:
-            return _replayed(plan_box, rows)
         switch = Switch(
             plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
         )
         takeover = _Takeover(plan_box.plan, switch, None, way)
-        takeover.bring(takeover.box.root, False)
+        assert takeover.continues_exactly
+        takeover.box.hold_final(plan_box.final_limit)
+        takeover.bring_states()
         return takeover.box
 
     return box.rebuilt(rebuild, rows)
-
-
-def _replayed(old: PlanBox, rows: Arrived) -> PlanBox:
-    """The plan, fed with the rows push by push as they came: where a distinct cuts them depends on that."""
-    box = PlanBox(old.plan, old.windows, old.chunk_rows)
-    for part in old.windows.by_push(rows):
-        for _ in box.push(part, BEGINNING):
-            pass
-    for _ in box.push({}, old.watermark):
-        pass
-    return box
 
 
 class _Takeover:
     """Builds the new box and gives its operators their states."""
 
     def __init__(self, plan: Plan, switch: Switch, donor: PlanBox | None, way: Way) -> None:
+        self._emitting = switch.old.emitting()
         stores: dict[str, list[RowStore]] = {}
         self._sides: dict[tuple[str, tuple[str, ...]], list[JoinSide]] = {}
         self._operators: dict[tuple[str, ...], list[Operator]] = {}
@@ -126,25 +132,75 @@ class _Takeover:
         # A state purged further than the slowest input, or than what has been told, cannot serve for computing others.
         frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
         self._least = min(frontiers, default=NEVER)
-        self._least = min(self._least, switch.old.root.told)
+        self._least = min(self._least, self._emitting.final_until)
         self._pasts: dict[tuple[int, tuple[str, ...]], Past] = {}
         self._whole = self._matched_subtrees()
         self._adopted: dict[int, Operator] = {}
         self._shared: dict[int, JoinSide] = {}
-        self.wants_history = self.box.root.told > max(switch.old.begins, switch.old.root.told)
-        """Whether the new plan knows results for certain that the old one could not tell yet."""
-        self._decide(self.box.root, self.wants_history)
+        self._predecessors = self._matched_final_operators()
 
     @property
-    def computes_totals(self) -> bool:
-        """Whether an operator that tells only what is certain gets its state anew."""
-        return any(
-            operator.state_key is not None
-            and operator.tells is Telling.UNTIL_TOLD
-            and id(operator) not in self._adopted
-            for operator in self.box.operators
-            if not isinstance(operator, DistinctOperator)
-        )
+    def continues_exactly(self) -> bool:
+        """Whether all final operators are those of the old plan, and as far."""
+        old, new = self._emitting.final_operators, self.box.final_operators
+        return len(self._predecessors) == len(old) == len(new)
+
+    def common_end(self) -> int:
+        """The instant up to which the old plan has emitted everything, and the new one may begin.
+
+        Raises ``BadMigration`` if operators without counterpart have emitted more than that.
+        """
+        old = self._emitting.final_operators
+        end = min(operator.emitted_until for operator in old) if old else NEVER
+        end = min(end, *(operator.frontier for operator in self._emitting.window_operators))
+        kept = {id(operator) for operator in self._predecessors.values()}
+        ahead = [operator for operator in old if id(operator) not in kept and operator.emitted_until > end]
+        if ahead or bool(old) != bool(self.box.final_operators):
+            raise BadMigration(
+                f"{self._way.value} cannot replace a plan whose results are final up to different instants",
+                detail=f"{quoted(sorted({operator.name for operator in ahead}))} of the old plan would be replaced by "
+                "an operator that cannot know yet what has been emitted.",
+                hint="Use gen-mig, or try again when the watermark has moved on.",
+            )
+        return end
+
+    def begin_at(self, instant: int) -> None:
+        """Let final operators stand where their predecessors do; those without one, at the instant."""
+        for operator in self.box.final_operators:
+            predecessor = self._predecessors.get(id(operator))
+            operator.emits_from = instant if predecessor is None else predecessor.emits_from
+            operator.limit = instant if predecessor is None else predecessor.final_until
+        self.box.advance(self._switch.watermark)
+
+    def bring_states(self) -> None:
+        """Give all operators their states."""
+        self._decide(self.box.root, False)
+        self.bring(self.box.root, False)
+
+    def _matched_final_operators(self) -> dict[int, FinalOperator]:
+        """The outermost final operators of the new plan that are in the old one and as far there: by id, the old one.
+
+        What they emit from now on begins where the old one's ended.
+        """
+        free = list(self._emitting.final_operators)
+        known: dict[tuple[str, ...], list[Operator]] = {}
+        for other in self._emitting.operators:
+            if other.state_key is not None:
+                known.setdefault(other.state_key, []).append(other)
+        alike: set[int] = set()
+        for operator in self.box.operators:
+            if all(id(child) in alike for child in operator.inputs) and (
+                operator.state_key is None or any(_as_far(operator, o) for o in known.get(operator.state_key, ()))
+            ):
+                alike.add(id(operator))
+        matched: dict[int, FinalOperator] = {}
+        for operator in self.box.final_operators:
+            found = next((o for o in free if o.state_key == operator.state_key and _as_far(operator, o)), None)
+            if found is not None and id(operator) in alike:
+                free.remove(found)
+                matched[id(operator)] = found
+                operator.emits_from = found.emits_from
+        return matched
 
     def _matched_subtrees(self) -> set[int]:
         """Operators below which, themselves included, every state but those of joins is there in the old plan."""
@@ -216,7 +272,8 @@ class _Takeover:
         if operator.state_key is not None or isinstance(operator, StoreOperator):
             histories = [self.bring(child, True) for child in operator.inputs]
             self._record.rows_recomputed += sum(len(batch) for history in histories for batch in history)
-            return list(operator.push(*histories))
+            replay = operator.replay if isinstance(operator, FinalOperator) else operator.push
+            return list(replay(*histories))
         histories = [self.bring(child, wanted) for child in operator.inputs]
         return list(operator.push(*histories)) if wanted else []
 
@@ -346,8 +403,7 @@ def _join_below(operator: Operator) -> tuple[JoinOperator, list[Operator]] | Non
 def _as_far(new: Operator, old: Operator) -> bool:
     """Whether both have seen the same of their inputs."""
     return all(
-        (a.told, a.frontier, a.tells) == (b.told, b.frontier, b.tells)
-        for a, b in zip(new.inputs, old.inputs, strict=True)
+        (a.final_until, a.frontier) == (b.final_until, b.frontier) for a, b in zip(new.inputs, old.inputs, strict=True)
     )
 
 

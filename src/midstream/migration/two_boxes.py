@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, NumberOf, PlanBox
-from midstream.engine.operator import Operator
 from midstream.engine.windows import Windows
 from midstream.migration.record import MigrationRecord
 
@@ -24,7 +23,6 @@ class TwoBoxes(Box):
 
     def __init__(self, old: Box, new: PlanBox, record: MigrationRecord) -> None:
         self.plan = new.plan
-        self.begins = old.begins
         self._old = old
         self._new = new
         self._record = record
@@ -58,9 +56,12 @@ class TwoBoxes(Box):
         old, new = self._old.horizons(), self._new.horizons()
         return {window: min(old.get(window, NEVER), new.get(window, NEVER)) for window in old.keys() | new.keys()}
 
-    @property
-    def root(self) -> Operator:
-        return self._old.root
+    def hold_final(self, until: int) -> None:
+        self._old.hold_final(until)
+        self._new.hold_final(until)
+
+    def emitting(self) -> PlanBox:
+        return self._old.emitting()
 
     @property
     def held(self) -> int:
@@ -72,7 +73,6 @@ class TwoBoxes(Box):
     def _settle_old(self) -> None:
         """After a push: the old box, if it was itself a migration, may have come to its end."""
         self._old = self._old.settled()
-        self.begins = self._old.begins
 
     def _counted_old(self, results: Iterator[Batch]) -> Iterator[Batch]:
         for batch in results:

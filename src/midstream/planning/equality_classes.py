@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from midstream.algebra.expressions import Call, Column, Expression, Literal
+from midstream.algebra.identity import merged
 
 __all__ = ["Condition", "connections", "sort_conditions"]
 
@@ -54,18 +55,18 @@ def sort_conditions(
             # A condition without columns holds for all rows or none: one leaf is enough to carry it.
             selections[mask.bit_length() - 1 if mask else home or 0][condition] = None
     classes: list[tuple[Condition, ...]] = []
-    merged = [
-        sorted((Condition(e, masks[e]) for e in expressions), key=_preference) for expressions in _merged(equalities)
+    found = [
+        sorted((Condition(e, masks[e]) for e in expressions), key=_preference) for expressions in merged(equalities)
     ]
     # In an order of their own, so that a plan taken apart and built again stays the same.
-    for members in sorted(merged, key=lambda members: [_preference(member) for member in members]):
+    for members in sorted(found, key=lambda members: [_preference(member) for member in members]):
         kept: dict[int, Condition] = {}
         spanning: list[Condition] = []
         for member in members:
             if not member.is_of_one_leaf:
                 spanning.append(member)
             elif member.mask in kept:
-                equality = _equality(kept[member.mask], member, members)
+                equality = _equality(kept[member.mask], member)
                 selections[member.mask.bit_length() - 1][equality] = None
             else:
                 kept[member.mask] = member
@@ -101,48 +102,26 @@ def _class_sides(condition: Expression) -> tuple[Expression, Expression] | None:
     return left, right
 
 
-def _merged(equalities: Iterable[tuple[Expression, Expression]]) -> Iterable[list[Expression]]:
-    """The classes that the equalities make, by union of the smaller into the larger."""
-    classes: dict[Expression, list[Expression]] = {}
-    for left, right in equalities:
-        one, other = classes.setdefault(left, [left]), classes.setdefault(right, [right])
-        if one is other:
-            continue
-        if len(one) < len(other):
-            one, other = other, one
-        one += other
-        for expression in other:
-            classes[expression] = one
-    seen: set[int] = set()
-    for members in classes.values():
-        if id(members) not in seen:
-            seen.add(id(members))
-            yield members
-
-
 def connections(members: Sequence[Condition], left: int, right: int) -> list[Expression]:
     """The equalities that make all members of a class equal which a join of both sets can compute."""
     both = left | right
-    on_left: Condition | None = None
-    on_right: Condition | None = None
-    across: list[Condition] = []
-    for member in members:
+    # The first member of each side, in the class's order: the sides of a join must not change its conditions.
+    ends: dict[bool, int] = {}
+    across: list[int] = []
+    for position, member in enumerate(members):
         if not member.mask & ~left:
-            on_left = on_left or member
+            ends.setdefault(True, position)
         elif not member.mask & ~right:
-            on_right = on_right or member
+            ends.setdefault(False, position)
         elif not member.mask & ~both:
-            across.append(member)
-    found = [_equality(on_left, on_right, members)] if on_left and on_right else []
+            across.append(position)
+    pairs = [tuple(ends.values())] if len(ends) == 2 else []
     if across:
-        # The first in the class's order, not the left one: the sides of a join must not change its conditions.
-        ends = [end for end in (on_left, on_right) if end is not None]
-        anchor, *others = [*sorted(ends, key=members.index)[:1], *across]
-        found += [_equality(anchor, other, members) for other in others]
-    return found
+        anchor, *others = [*ends.values()][:1] + across
+        pairs += [(anchor, other) for other in others]
+    return [_equality(*(members[position] for position in sorted(pair))) for pair in pairs]
 
 
-def _equality(one: Condition, other: Condition, members: Sequence[Condition]) -> Expression:
+def _equality(one: Condition, other: Condition) -> Expression:
     """The equality with its sides in the class's order: the same text whichever side of a join each is on."""
-    first, second = sorted((one, other), key=members.index)
-    return Call("=", (first.expression, second.expression), pa.bool_())
+    return Call("=", (one.expression, other.expression), pa.bool_())

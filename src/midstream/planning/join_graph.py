@@ -30,9 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from midstream.algebra.expressions import Expression, conjunction, conjuncts
+from midstream.algebra.identity import selections
 from midstream.algebra.plan import Join, Plan, Select
 from midstream.errors import BadJoinOrder, quoted
 from midstream.planning.equality_classes import Condition, connections, sort_conditions
@@ -84,8 +86,9 @@ class JoinGraph:
     def predicates(self, left: int, right: int) -> list[Expression]:
         """The conditions of a join of two disjoint sets of leaves."""
         found: list[Expression] = []
-        for members in self.classes:
-            found += connections(members, left, right)
+        for members, mask in zip(self.classes, self._class_masks, strict=True):
+            if mask & left and mask & right:
+                found += connections(members, left, right)
         both = left | right
         for residual in self.residuals:
             mask = residual.mask
@@ -172,9 +175,19 @@ class JoinGraph:
     def are_linked_by_equality(self, left: int, right: int) -> bool:
         """Whether a join of the two sets has an equality between them, so that it can look up its partners."""
         return any(
-            any(member.mask & ~left == 0 for member in members) and any(member.mask & ~right == 0 for member in members)
-            for members in self.classes
+            any(mask & ~left == 0 for mask in masks) and any(mask & ~right == 0 for mask in masks)
+            for masks in self._member_masks
         )
+
+    @cached_property
+    def _class_masks(self) -> list[int]:
+        """For each class, the leaves that its members read."""
+        return [reduce(or_, (member.mask for member in members)) for members in self.classes]
+
+    @cached_property
+    def _member_masks(self) -> set[frozenset[int]]:
+        """The leaves that each member of a class reads; once for all classes that are alike in this."""
+        return {frozenset(member.mask for member in members) for members in self.classes}
 
     def components(self, leaves: int) -> list[int]:
         """The largest parts of a set that can be joined without a cross product, lowest leaf first.
@@ -245,17 +258,15 @@ def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
         elif isinstance(node, Join):
             conditions += [(predicate, None) for predicate in node.predicates]
             pending += [None, node.right, node.left]
-        elif isinstance(node, Select) and is_join_block(node):
-            conditions += [(part, None) for part in conjuncts(node.predicate)]
-            pending.append(node.input)
         else:
-            chain: list[Expression] = []
-            while isinstance(node, Select):
-                chain = [*chain, *conjuncts(node.predicate)]
-                node = node.input
-            conditions += [(part, len(bases)) for part in chain]
+            below, selected = selections(node)
+            if isinstance(below, Join):
+                conditions += [(part, None) for part in selected]
+                pending.append(below)
+                continue
+            conditions += [(part, len(bases)) for part in selected]
             shape.append(len(bases))
-            bases.append(node)
+            bases.append(below)
     names = tuple(_name(base) for base in bases)
     for step in shape:
         if step >= 0:
@@ -267,8 +278,8 @@ def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
     (order,) = orders
     assert order is not None
     leaf_of = {field.relation: position for position, base in enumerate(bases) for field in base.schema}
-    classes, selections, residuals = sort_conditions(conditions, leaf_of, len(bases))
-    return JoinGraph(names, tuple(bases), selections, classes, residuals, order)
+    classes, own, residuals = sort_conditions(conditions, leaf_of, len(bases))
+    return JoinGraph(names, tuple(bases), own, classes, residuals, order)
 
 
 def _name(leaf: Plan) -> str:

@@ -24,6 +24,10 @@ def plan_with_join_order(plan: Plan, text: str) -> Plan:
 
     Raises :class:`BadJoinOrder` if no SELECT of the query joins just these aliases.
     """
+    if not isinstance(text, str):
+        raise BadJoinOrder(
+            f"a join order is text, not of type {type(text).__name__}", hint='Write aliases and parentheses: "(a b) c".'
+        )
     plan = simplified_plan(plan)
     graphs = list(join_graphs(plan))
     if not graphs:

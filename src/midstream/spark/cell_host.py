@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -247,9 +248,14 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 def _directory() -> Path:
     """A directory that only this user can use."""
     path = Path(tempfile.gettempdir()) / f"midstream-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    if path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077:
-        raise HostFailure(f"{path} is not this user's own")
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    # Of the path itself: a link that another user has put there leads wherever they like, later perhaps elsewhere.
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise HostFailure(
+            f"{path} is not a directory that only this user can use; remove it, or set TMPDIR to another one"
+        )
     return path
 
 

@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstream.errors import CheckpointMismatch, PathProblem
+from midstream.errors import CheckpointMismatch, PathProblem, quoted
+from midstream.regular_files import loads, read_json
 
 __all__ = ["ControlDirectory", "is_for", "read_command"]
 
@@ -38,13 +39,13 @@ _ENTRIES: Mapping[str, Mapping[str, type]] = {
     "finish": {},
 }
 """By the kind of a command, what it must say beside its number and its directory."""
-_QUERY_ENTRIES = {"text", "identity", "streams", "cells", "mark"}
+_QUERY_ENTRIES: Mapping[str, type] = {"text": str, "identity": str, "streams": list, "cells": int, "mark": str}
 
 
 def read_command(text: str) -> dict[str, Any] | None:
     """The command in a line of a file; None if it is none: anybody may put something into the folder."""
     try:
-        command = json.loads(text)
+        command = loads(text)
     except ValueError:
         return None
     if not isinstance(command, dict) or command.get("kind") not in list(_ENTRIES):
@@ -99,9 +100,14 @@ class ControlDirectory:
     def query(self) -> dict[str, Any] | None:
         """What ``create`` stored."""
         query = _read(self.path / "query.json")
-        if query is not None and not query.keys() >= _QUERY_ENTRIES:
+        if query is None:
+            return None
+        wrong = [name for name, its_type in _QUERY_ENTRIES.items() if type(query.get(name)) is not its_type]
+        if wrong:
             raise CheckpointMismatch(
-                f"{self.path / 'query.json'} is damaged", hint="Begin anew, with another control directory."
+                f"{self.path / 'query.json'} is damaged",
+                detail=f"Missing, or not of the type it was written with: {quoted(wrong)}." if query else None,
+                hint="Use a new control directory.",
             )
         return query
 
@@ -126,7 +132,8 @@ class ControlDirectory:
 
     def claims(self) -> list[tuple[str, int]]:
         """The queries that have told of themselves, in that order, with the last command before that."""
-        return [(str(query), int(last)) for query, last in (_read(self.path / "claims.json") or {}).items()]
+        claims = _read(self.path / "claims.json") or {}
+        return [(query, last) for query, last in claims.items() if type(last) is int]
 
     def claim(self, query: str) -> None:
         """The query has told of itself: commands that nobody has claimed are its own."""
@@ -138,8 +145,8 @@ class ControlDirectory:
         """All commands so far, in order."""
         for path in self.commands_path.glob(_FILES):
             if path.name not in self._known:
-                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                    command = read_command(json.loads(path.read_text())["command"])
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError, PathProblem):
+                    command = read_command(read_json(path)["command"])
                     if command is not None:
                         self._known[path.name] = command
         return [self._known[name] for name in sorted(self._known)]
@@ -179,7 +186,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """What a file holds; nothing, if it is not there, and an empty mapping if it is damaged."""
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
     except FileNotFoundError:
         return None
     except ValueError:

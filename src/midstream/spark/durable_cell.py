@@ -33,7 +33,7 @@ from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import KeptRows, Rows, Standing, pushes_of
+from midstream.engine.windows import KeptRows, Rows, Standing
 from midstream.errors import BadMigration, BadPlan, CheckpointMismatch
 from midstream.migration.cell import Cell
 from midstream.migration.takeover import Way
@@ -91,7 +91,6 @@ class _Segment:
     last: dict[str, int]
     latest_end: dict[str, int]
     rows: int
-    pushes: list[dict[str, int]]
 
     @property
     def key(self) -> str:
@@ -104,6 +103,7 @@ class StreamCounts:
 
     rows: int = 0
     without_event_time: int = 0
+    event_time_out_of_range: int = 0
     late: int = 0
 
 
@@ -186,8 +186,7 @@ class DurableCell:
             parts.append(rows)
         figures = (dict(zip(identities, values, strict=True)) for values in zip(*standing["windows"], strict=True))
         windows = Standing(*figures)
-        pushes = [push for segment in self._segments for push in segment.pushes]
-        self.cell.windows.restore(parts, pushes, windows)
+        self.cell.windows.restore(parts, windows)
         self.cell.restore(description["cell"], standing["watermark"], way)
         self.cell.results = standing["results"]
         self.time.restore(**standing["time"])
@@ -259,6 +258,7 @@ class DurableCell:
                 counts = self.streams[pack.stream]
                 counts.rows += pack.rows
                 counts.without_event_time += pack.without_event_time
+                counts.event_time_out_of_range += pack.event_time_out_of_range
                 if pack.latest is not None:
                     self.time.see(pack.stream, pack.latest)
             for window in pack.windows:
@@ -332,14 +332,13 @@ class DurableCell:
         rows = sum(map(len, kept.values()))
         if rows == 0:
             return
-        pushes = [last]
         while self._goes_with_elder(len(self._segments), rows):
             elder = self._segments.pop()
             shelf.remove(elder.key)
-            first, pushes = elder.first, elder.pushes + pushes
+            first = elder.first
             kept = self.cell.windows.kept(first, last)
             rows = sum(map(len, kept.values()))
-        self._segments.append(self._write_segment(shelf, self._next_segment, kept, first, last, pushes))
+        self._segments.append(self._write_segment(shelf, self._next_segment, kept, first, last))
         self._next_segment += 1
 
     def _rewrite_sparse(self, shelf: Shelf) -> None:
@@ -353,16 +352,16 @@ class DurableCell:
         if rows * SPARSE >= segment.rows and not self._goes_with_elder(place, rows):
             return
         kept = self.cell.windows.kept(segment.first, segment.last)
-        first, pushes = segment.first, segment.pushes
+        first = segment.first
         while self._goes_with_elder(place, rows):
             place -= 1
             elder = self._segments.pop(place)
             shelf.remove(elder.key)
-            first, pushes = elder.first, elder.pushes + pushes
+            first = elder.first
             kept = self.cell.windows.kept(first, segment.last)
             rows = sum(map(len, kept.values()))
         if rows:
-            self._segments[place] = self._write_segment(shelf, segment.number, kept, first, segment.last, pushes)
+            self._segments[place] = self._write_segment(shelf, segment.number, kept, first, segment.last)
         else:
             shelf.remove(segment.key)
             del self._segments[place]
@@ -372,24 +371,16 @@ class DurableCell:
         return place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows
 
     def _write_segment(
-        self,
-        shelf: Shelf,
-        number: int,
-        kept: Mapping[str, KeptRows],
-        first: dict[str, int],
-        last: dict[str, int],
-        pushes: list[dict[str, int]],
+        self, shelf: Shelf, number: int, kept: Mapping[str, KeptRows], first: dict[str, int], last: dict[str, int]
     ) -> _Segment:
         kept = {identity: rows for identity, rows in kept.items() if len(rows)}
-        pushes = pushes_of(pushes, {i: k.numbers for i, k in kept.items()}) if self.cell.windows.needs_pushes else []
         latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
-        segment = _Segment(number, first, last, latest_end, sum(map(len, kept.values())), pushes)
+        segment = _Segment(number, first, last, latest_end, sum(map(len, kept.values())))
         identities = list(first)
         header = {
             "windows": [identities.index(identity) for identity in kept],
             "first": list(first.values()),
             "last": list(last.values()),
-            "pushes": [list(push.values()) for push in pushes],
         }
         batches = [_as_batch(rows) for rows in kept.values()]
         self._put(shelf, segment.key, to_bytes(header, batches, compression="zstd"))
@@ -443,9 +434,8 @@ def _read_segment(number: int, data: bytes, identities: list[str]) -> tuple[_Seg
     header, batches = from_bytes(data)
     kept = {identities[place]: _as_kept(batch) for place, batch in zip(header["windows"], batches, strict=True)}
     first, last = (dict(zip(identities, header[name], strict=True)) for name in ("first", "last"))
-    pushes = [dict(zip(identities, push, strict=True)) for push in header["pushes"]]
     latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
-    return _Segment(number, first, last, latest_end, sum(map(len, kept.values())), pushes), kept
+    return _Segment(number, first, last, latest_end, sum(map(len, kept.values()))), kept
 
 
 def _rows(table: pa.Table) -> Rows:

@@ -52,6 +52,7 @@ class Pack:
     """Whether the figures below are to be counted: of several packs of the same rows, one counts."""
     rows: int
     without_event_time: int
+    event_time_out_of_range: int
     latest: int | None
     batch: pa.RecordBatch
 
@@ -72,11 +73,13 @@ class StreamPacker:
 
     def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         """The rows for each cell, and the cell."""
-        times, timed = ticks(batch.column(self.stream.event_time).cast(self.stream.column_type(self.stream.event_time)))
+        event_times = batch.column(self.stream.event_time)
+        times, timed = ticks(event_times.cast(self.stream.column_type(self.stream.event_time)))
         seen = {
             "stream": self.stream.name,
             "rows": batch.num_rows,
-            "without_event_time": int(np.count_nonzero(~timed)),
+            "without_event_time": event_times.null_count,
+            "event_time_out_of_range": int(np.count_nonzero(~timed)) - event_times.null_count,
             "latest": int(times[timed].max()) if timed.any() else None,
         }
         wanted = timed

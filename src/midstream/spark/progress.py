@@ -127,6 +127,7 @@ class Progress:
             streams[stream] = {
                 "rows": max((counts["rows"] for counts in told), default=0),
                 "without_event_time": max((counts["without_event_time"] for counts in told), default=0),
+                "event_time_out_of_range": max((counts["event_time_out_of_range"] for counts in told), default=0),
                 "late": sum(counts["late"] for counts in told) // copies,
             }
         return streams

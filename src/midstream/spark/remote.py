@@ -40,7 +40,7 @@ class RemoteQuery:
                 f"the query in {control_dir} means something else to this version of midstream",
                 hint="Use the version that the query was started with.",
             )
-        first_plan = plan_from_json(stored["first_plan"], stored["identity"])
+        first_plan = plan_from_json(stored.get("first_plan"), stored["identity"])
         self._changes = PlanChanges(self.query, first_plan, self._control)
 
     @property

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from midstream.testing.oracle import SnapshotSeries
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = ["BagDifference", "assert_same_bag", "assert_snapshot_equivalent", "compare_bags"]
 
@@ -48,7 +48,7 @@ _VALIDITY = ("valid_from", "valid_to")
 _UNIT_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def assert_snapshot_equivalent(actual: pa.Table, expected: pa.Table | SnapshotSeries) -> None:
+def assert_snapshot_equivalent(actual: pa.Table | SnapshotSeries, expected: pa.Table | SnapshotSeries) -> None:
     """Fail unless both results have equal bags of rows at every instant.
 
     An interval table has the select list plus `valid_from` and `valid_to` (NULL: never ends). A sampled

@@ -40,8 +40,9 @@ from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators_data import BATCHINGS, clock, declared_streams, pushes
 from midstream.testing.generators_plans import PlanQueryWriter
 from midstream.testing.generators_queries import CONDITIONS, OPERATORS, WINDOWS, QueryLimits, QueryWriter
-from midstream.testing.oracle import SnapshotSeries, join_intervals, snapshots
+from midstream.testing.oracle import join_intervals, snapshots
 from midstream.testing.scripted_source import Push, WrittenStep, heartbeat, script, whole_input
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = [
     "BATCHINGS",

@@ -42,7 +42,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan, Union
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
 from midstream.algebra.windows import NEVER
 from midstream.engine.box import CHUNK_ROWS
 from midstream.errors import BadMigration
@@ -50,7 +50,7 @@ from midstream.query import ContinuousQuery
 from midstream.run import LocalRun
 from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
 from midstream.testing.generators import Scenario
-from midstream.testing.oracle import SnapshotSeries
+from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = [
     "MOST_PLANS",
@@ -259,8 +259,18 @@ def may_refuse(strategy: str, options: Collection[tuple[str, Any]], plan: Plan) 
         return others or endless
     if strategy == "gen-mig":
         return endless or (others and ("variant", "reference-point") in options)
-    # Aggregates or differences united with other rows, computed anew.
-    return any(isinstance(node, Union) for node in plan.walk()) and others
+    # An aggregate or difference that is ahead of other inputs, to be replaced by another one. Only windows that slide
+    # and other aggregates or differences make them differ.
+    slides = any(window.window.slide is not None for window in plan.windows())
+    final = _outermost_final(plan)
+    return final > 1 or (final == 1 and slides)
+
+
+def _outermost_final(plan: Plan) -> int:
+    """How many aggregates and differences have none above them."""
+    if isinstance(plan, Aggregate | Difference):
+        return 1
+    return sum(_outermost_final(child) for child in plan.inputs)
 
 
 class _Player:

@@ -25,20 +25,17 @@ tables must hold what the query is to see. Rows without an event time are never 
 from __future__ import annotations
 
 import atexit
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from midstream.testing.oracle_text import OracleError, Query, Select, Source, Token, Window, read_query
+from midstream.testing.snapshot_series import Rows, SnapshotSeries, StreamLike
 
-__all__ = ["OracleError", "Rows", "SnapshotSeries", "StreamLike", "join_intervals", "snapshots"]
-
-Rows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[pa.Table | pa.RecordBatch]
+__all__ = ["OracleError", "join_intervals", "snapshots"]
 
 # CQL's expressions are total and know one integer and one float type; these macros teach DuckDB both. They
 # shadow the built-in functions, which stay reachable as system.main.<name>. Integers go through HUGEINT,
@@ -68,45 +65,6 @@ CREATE MACRO power(a, b) AS
     CASE WHEN (a = 0 AND b < 0) OR (a < 0 AND b <> system.main.floor(b)) THEN NULL ELSE system.main.power(a, b) END;
 CREATE MACRO sum(a HUGEINT) AS TRY_CAST(system.main.sum(a) AS BIGINT), (a) AS system.main.sum(a);
 """
-
-
-class StreamLike(Protocol):
-    """What the oracle reads of a stream's declaration."""
-
-    @property
-    def name(self) -> str:
-        """The name the query text uses."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-
-    @property
-    def event_time(self) -> str:
-        """The column of event times, integers or timestamps."""
-
-
-@dataclass(frozen=True, eq=False)
-class SnapshotSeries:
-    """The result's snapshots: the bag at `instants[i]` holds until `instants[i + 1]`, the last one for ever.
-
-    `table` has an instant per row in its first column, then the select list. Before the first instant
-    nothing is valid. If `sampled`, the snapshots hold at their own instants only.
-    """
-
-    instants: tuple[int, ...]
-    table: pa.Table
-    sampled: bool = False
-
-    def at(self, instant: int) -> list[tuple[Any, ...]]:
-        """The bag of result rows valid at this instant, in no particular order."""
-        index = bisect_right(self.instants, instant) - 1
-        if index < 0 or (self.sampled and self.instants[index] != instant):
-            if self.sampled:
-                raise KeyError(f"no snapshot was taken at {instant}")
-            return []
-        rows = zip(*(column.to_pylist() for column in self.table.columns), strict=True)
-        return [row[1:] for row in rows if row[0] == self.instants[index]]
 
 
 def snapshots(

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from midstream.testing.oracle import StreamLike
+from midstream.testing.snapshot_series import StreamLike
 
 __all__ = [
     "ABORT",

@@ -1,4 +1,4 @@
-"""Soaking: random migration cases for as long as one likes, on all cores, every result judged by the oracle.
+"""Soaking: random migration cases for as long as one likes, on all cores, judged by the oracle and the brute force.
 
 `soak` starts one process per core. Each makes scenarios from seeds of its own, computes what each scenario must give,
 and plays several lists of changes on it; every played list is a case, with at least one migration. A case that fails is
@@ -26,14 +26,26 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct
+from midstream.testing.brute_force import brute_force_snapshots
 from midstream.testing.choices import Choices, Rejected, ReplayedChoices, SeededChoices, shrunk
 from midstream.testing.coverage import Coverage, reachable
+from midstream.testing.equivalence import assert_snapshot_equivalent
 from midstream.testing.generators import Scenario
 from midstream.testing.generators_migrations import random_case, random_changes, random_migrated_scenario
 from midstream.testing.migration_cases import Migrate, MigrationCase, Played, plans_of, simpler_cases
-from midstream.testing.oracle import SnapshotSeries
+from midstream.testing.snapshot_series import SnapshotSeries
 
-__all__ = ["Failure", "Soak", "Trial", "expected_result", "failure_kind", "shrunk_case", "soak", "trials"]
+__all__ = [
+    "Failure",
+    "JudgesDisagree",
+    "Soak",
+    "Trial",
+    "expected_result",
+    "failure_kind",
+    "shrunk_case",
+    "soak",
+    "trials",
+]
 
 CASES_PER_SCENARIO = 8
 """Lists of changes tried on a scenario: planning it and asking the oracle take as long as playing one or two."""
@@ -77,18 +89,31 @@ class Trial:
     failure: Failure | None
 
 
+class JudgesDisagree(AssertionError):
+    """The oracle and the brute force do not give the same result."""
+
+
 def expected_result(scenario: Scenario) -> SnapshotSeries | pa.Table:
-    """What the scenario must give: the exact intervals for joins alone, snapshots for all else."""
+    """What the scenario must give: the exact intervals for joins alone, snapshots for all else.
+
+    Both judges are asked. Raises ``JudgesDisagree`` if their snapshots differ.
+    """
     _, plans = plans_of(scenario)
-    if any(isinstance(node, Distinct | Aggregate | Difference) for node in plans[0].walk()):
-        return scenario.expected()
-    return scenario.expected_intervals()
-
-
-def judged(case: MigrationCase, expected: SnapshotSeries | pa.Table, recording: list[int]) -> Trial:
-    """Play the case and compare."""
+    is_exact = not any(isinstance(node, Distinct | Aggregate | Difference) for node in plans[0].walk())
+    expected = scenario.expected_intervals() if is_exact else scenario.expected()
     try:
-        return Trial(case, case.check(expected), None)
+        assert_snapshot_equivalent(
+            expected, brute_force_snapshots(scenario.query_text, scenario.streams, scenario.tables)
+        )
+    except AssertionError as difference:
+        raise JudgesDisagree(str(difference)) from None
+    return expected
+
+
+def judged(case: MigrationCase, recording: list[int], expected: SnapshotSeries | pa.Table | None = None) -> Trial:
+    """Play the case and compare, by default with what the judges say."""
+    try:
+        return Trial(case, case.check(expected_result(case.scenario) if expected is None else expected), None)
     except Exception as error:
         return Trial(case, None, Failure(failure_kind(error), str(error), case, tuple(recording)))
 
@@ -99,6 +124,8 @@ def failure_kind(error: Exception) -> str:
     >>> failure_kind(AssertionError("snapshots differ first at instant 1, and so until 5\\n  too many: (1)"))
     'too many'
     """
+    if isinstance(error, JudgesDisagree):
+        return type(error).__name__
     found = [kind for kind in ("too many", "missing") if f"  {kind}:" in str(error)]
     return " and ".join(found) if isinstance(error, AssertionError) and found else type(error).__name__
 
@@ -110,14 +137,18 @@ def trials(seed: int | str, cases: int = CASES_PER_SCENARIO) -> Iterator[Trial]:
         scenario = random_migrated_scenario(choices)
     except Rejected:
         return
-    expected = expected_result(scenario)
+    try:
+        expected = expected_result(scenario)
+    except JudgesDisagree:
+        yield judged(random_changes(choices, scenario), choices.recording)
+        return
     rows = expected.table.num_rows if isinstance(expected, SnapshotSeries) else expected.num_rows
     of_scenario = list(choices.recording)
     # A scenario without results can only show rows too many.
     for _ in range(cases if rows else 1):
         start = len(choices.recording)
         case = random_changes(choices, scenario)
-        yield judged(case, expected, of_scenario + choices.recording[start:])
+        yield judged(case, of_scenario + choices.recording[start:], expected)
 
 
 def shrunk_case(
@@ -131,7 +162,7 @@ def shrunk_case(
     def fails(choices: ReplayedChoices) -> bool:
         nonlocal best
         case = make(choices)
-        trial = judged(case, expected_result(case.scenario), choices.recording)
+        trial = judged(case, choices.recording)
         if trial.failure is None or trial.failure.kind != failure.kind:
             return False
         best = trial.failure
@@ -144,7 +175,7 @@ def shrunk_case(
     while improved:
         improved = False
         for case in simpler_cases(best.case):
-            trial = judged(case, expected_result(case.scenario), [])
+            trial = judged(case, [])
             if trial.failure is not None and trial.failure.kind == failure.kind:
                 best, improved = trial.failure, True
                 break

@@ -12,26 +12,25 @@ not apply to selections with another operator between them: ``push_down_selectio
 
 from __future__ import annotations
 
-from midstream.algebra.expressions import Expression, Literal, conjunction, conjuncts
+from midstream.algebra.expressions import Literal, conjunction
+from midstream.algebra.identity import selections
 from midstream.algebra.plan import Plan, Select
-from midstream.planning.rewrite import rewrite
+from midstream.planning.rewrite import fold, over
 
 __all__ = ["merge_selections"]
 
 
 def merge_selections(plan: Plan) -> Plan:
     """Turn selections on top of each other into one, with the conditions of the upper one first."""
-    return rewrite(plan, _merge)
+    # Selections in a row are one step: merged one by one they would be copied as often as there are some.
+    return fold(plan, lambda node: [selections(node)[0]] if isinstance(node, Select) else node.inputs, _merge)
 
 
-def _merge(node: Plan) -> Plan:
+def _merge(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
     if not isinstance(node, Select):
-        return node
-    conditions: dict[Expression, None] = dict.fromkeys(conjuncts(node.predicate))
-    below = node.input
-    while isinstance(below, Select):
-        conditions.update(dict.fromkeys(conjuncts(below.predicate)))
-        below = below.input
+        return over(node, inputs)
+    (below,) = inputs
+    conditions = dict.fromkeys(selections(node)[1])
     kept = [c for c in conditions if not (isinstance(c, Literal) and c.value is True)]
     if not kept:
         return below

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from midstream.algebra.expressions import Expression, Literal, conjuncts, substitute
+from midstream.algebra.expressions import Expression, Literal, substitute
+from midstream.algebra.identity import selections
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Item, Plan, Project, Select, Union
 from midstream.planning.columns import renamed
 from midstream.planning.equal_values import separates_equal_values
@@ -45,8 +46,9 @@ def _push(plan: Plan, conditions: Sequence[Expression]) -> Plan:
         leaves = [_push(base, own) for base, own in zip(graph.bases, graph.selections, strict=True)]
         return graph.with_leaves(leaves).build(graph.order)
     if isinstance(plan, Select):
-        own = [part for part in conjuncts(plan.predicate) if not (isinstance(part, Literal) and part.value is True)]
-        return _push(plan.input, [*dict.fromkeys([*conditions, *own])])
+        base, own = selections(plan)
+        found = dict.fromkeys([*conditions, *own])
+        return _push(base, [part for part in found if not (isinstance(part, Literal) and part.value is True)])
     if isinstance(plan, Project):
         return over(plan, [_push(plan.input, _through(plan.items, conditions))])
     if isinstance(plan, Alias):

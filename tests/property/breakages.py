@@ -1,0 +1,371 @@
+"""Faults put into the code on purpose: random migration cases must find each of them.
+
+All concern progress and hand-over: how far results are final, what has been emitted, where a successor begins, how long
+rows are kept for it. Each breakage replaces one piece of text of the source, in a copy; then random cases are played
+until one fails.
+
+    python -m tests.property.breakages            all of them, with the number of the case that found each
+    python -m tests.property.breakages sweep      those whose file or name contains the word
+
+Exit code 1 if one survives 2,000 cases.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+CASES = 2000
+"""A breakage that survives as many has not been found."""
+SEED = "breakages"
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """A fault: the text it replaces stands in the file exactly once."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+FINAL, SWEEP, BOX = "engine/final_operator.py", "engine/sweep.py", "engine/box.py"
+EMIT = (
+    "for batch in self._segments(*inputs):\n            yield from self._counted(batch.from_instant(self.emits_from))"
+)
+TAKEOVER, GEN_MIG = "migration/takeover.py", "migration/gen_mig.py"
+
+BREAKAGES = (
+    # What a final operator has emitted
+    Breakage(
+        "a predecessor's end is forgotten", FINAL,
+        "return max(self.emits_from, self._final_until)", "return self._final_until",
+    ),
+    Breakage(
+        "final one tick too early", FINAL,
+        "self._final_until = min(self.frontier, self.limit)", "self._final_until = min(self.frontier + 1, self.limit)",
+    ),
+    Breakage(
+        "the limit is ignored", FINAL,
+        "self._final_until = min(self.frontier, self.limit)", "self._final_until = self.frontier",
+    ),
+    Breakage(
+        "open segments may begin later than they do", FINAL,
+        "self.frontier = back_by(self._final_until, self._longest)", "self.frontier = self._final_until",
+    ),
+    Breakage(
+        "rows are kept only until results are final", FINAL,
+        "return back_by(min(retention, self._final_until), self._longest)",
+        "return min(retention, self._final_until)",
+    ),
+    Breakage(
+        "rows are kept only until they are not needed above", FINAL,
+        "return back_by(min(retention, self._final_until), self._longest)", "return retention",
+    ),
+    Breakage(
+        "what a predecessor emitted is emitted again", FINAL,
+        EMIT,
+        "for batch in self._segments(*inputs):\n            yield from self._counted(batch)",
+    ),
+    Breakage(
+        "emission begins a tick too early", FINAL,
+        EMIT,
+        "for batch in self._segments(*inputs):\n"
+        "            yield from self._counted(batch.from_instant(self.emits_from - 1))",
+    ),
+    Breakage(
+        "emission begins a tick too late", FINAL,
+        EMIT,
+        "for batch in self._segments(*inputs):\n"
+        "            yield from self._counted(batch.from_instant(self.emits_from + 1))",
+    ),
+    Breakage(
+        "that open segments were emitted is forgotten", FINAL,
+        "self.emits_from = self.emitted_until", "pass",
+    ),
+    Breakage(
+        "open segments are emitted again from the beginning", FINAL,
+        "for batch in self._output(self._sweep.open_segments(self._final_until)):\n"
+        "            yield from self._counted(batch.from_instant(self.emits_from))",
+        "for batch in self._output(self._sweep.open_segments(self._final_until)):\n"
+        "            yield from self._counted(batch)",
+    ),
+    Breakage(
+        "open segments are emitted up to a tick before the end", FINAL,
+        "for batch in self._output(self._sweep.open_segments(self._final_until)):",
+        "for batch in self._output(self._sweep.open_segments(self._final_until - 1)):",
+    ),
+    Breakage(
+        "what was emitted of open segments is missing in the history", FINAL,
+        "if self.emits_from > BEGINNING:", "if False:",
+    ),
+    Breakage(
+        "the history has open segments as if they were emitted", FINAL,
+        "self._sweep.open_segments(min(self.emits_from, self._final_until))",
+        "self._sweep.open_segments(self._final_until)",
+    ),
+    # Where segments begin
+    Breakage(
+        "pieces of a distinct are boundaries", SWEEP,
+        "if self._grid is None or len(times) == 0:", "if True:",
+    ),
+    Breakage(
+        "segments are not cut at the grid", SWEEP,
+        "inside = (points > valid_from) & (points < valid_to)", "inside = points < points",
+    ),
+    Breakage(
+        "the grid is a tick off where pieces meet", SWEEP,
+        "(times % self._grid == 0)", "(times % self._grid == 1)",
+    ),
+    Breakage(
+        "an instant is passed before all its rows are there", SWEEP,
+        "last = frontier if self._grid is None or frontier in (BEGINNING, NEVER) else frontier - 1", "last = frontier",
+    ),
+    Breakage(
+        "rows go a tick too late", SWEEP,
+        "gone_times, gone = self._going.pop_until(last)", "gone_times, gone = self._going.pop_until(last - 1)",
+    ),
+    Breakage(
+        "segments open at the cut are left out", SWEEP,
+        "return self._open(slots[self._since[slots] < until], until)",
+        "return self._open(slots[self._since[slots] < until - 1], until)",
+    ),
+    Breakage(
+        "a distinct is not known to give pieces", "algebra/plan.py",
+        "return True\n        if isinstance(self, Aggregate | Difference):",
+        "return False\n        if isinstance(self, Aggregate | Difference):",
+    ),
+    # A box
+    Breakage(
+        "only the first final operator counts", BOX,
+        "self.final_operators = _outermost_final(self.root)", "self.final_operators = _outermost_final(self.root)[:1]",
+    ),
+    Breakage(
+        "open segments are not emitted when a box is given up", BOX,
+        "return [lasting(batch) for batch in outputs[id(self.root)]]", "return []",
+    ),
+    Breakage(
+        "open segments of one final operator only are emitted", BOX,
+        "{id(o): list(o.emit_open()) for o in self.final_operators}",
+        "{id(o): list(o.emit_open()) for o in self.final_operators[-1:]}",
+    ),
+    Breakage(
+        "where operators begin is not described", BOX,
+        '"emits_from": [operator.emits_from for operator in self.final_operators],',
+        '"emits_from": [BEGINNING for operator in self.final_operators],',
+    ),
+    Breakage(
+        "rows that results still need are given up", BOX,
+        "needed = {id(self.root): self.final_until}", "needed = {id(self.root): self.watermark + 3}",
+    ),
+    Breakage(
+        "a hold has no effect before the next push", BOX,
+        "operator.limit = until\n        self.advance(self.watermark)", "operator.limit = until",
+    ),
+    # A takeover
+    Breakage(
+        "all final operators are taken for the old plan's", TAKEOVER,
+        "return len(self._predecessors) == len(old) == len(new)", "return True",
+    ),
+    Breakage(
+        "the new plan begins where the furthest operator stands", TAKEOVER,
+        "end = min(operator.emitted_until for operator in old) if old else NEVER",
+        "end = max(operator.emitted_until for operator in old) if old else NEVER",
+    ),
+    Breakage(
+        "the new plan begins at the windows' end", TAKEOVER,
+        "end = min(end, *(operator.frontier for operator in self._emitting.window_operators))",
+        "end = min(operator.frontier for operator in self._emitting.window_operators)",
+    ),
+    Breakage(
+        "windows do not count for where the new plan begins", TAKEOVER,
+        "end = min(end, *(operator.frontier for operator in self._emitting.window_operators))", "pass",
+    ),
+    Breakage(
+        "nothing is refused", TAKEOVER,
+        "if ahead or bool(old) != bool(self.box.final_operators):", "if False:",
+    ),
+    Breakage(
+        "predecessors do not count for where operators begin", TAKEOVER,
+        "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
+        "operator.emits_from = instant",
+    ),
+    Breakage(
+        "operators without predecessor begin a tick too late", TAKEOVER,
+        "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
+        "operator.emits_from = instant + 1 if predecessor is None else predecessor.emits_from",
+    ),
+    Breakage(
+        "operators without predecessor begin a tick too early", TAKEOVER,
+        "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
+        "operator.emits_from = instant - 1 if predecessor is None else predecessor.emits_from",
+    ),
+    Breakage(
+        "what a successor knows more is taken for emitted", TAKEOVER,
+        "operator.limit = instant if predecessor is None else predecessor.final_until",
+        "operator.limit = NEVER",
+    ),
+    Breakage(
+        "what a successor knows more waits, and is lost by a rebuild", TAKEOVER,
+        "    if box.final_operators:\n        box.hold_final(NEVER)\n"
+        "        results += [lasting(batch) for batch in box.push({}, switch.watermark)]",
+        "    box.hold_final(NEVER)",
+    ),
+    Breakage(
+        "where a predecessor began is forgotten", TAKEOVER,
+        "operator.emits_from = found.emits_from", "pass",
+    ),
+    Breakage(
+        "operators below do not count for whether operators are the same", TAKEOVER,
+        "if found is not None and id(operator) in alike:", "if found is not None:",
+    ),
+    Breakage(
+        "how far inputs are does not count", TAKEOVER,
+        "(a.final_until, a.frontier) == (b.final_until, b.frontier) for",
+        "True for",
+    ),
+    Breakage(
+        "a rebuilt plan goes further than it was allowed to", TAKEOVER,
+        "takeover.box.hold_final(plan_box.final_limit)", "pass",
+    ),
+    Breakage(
+        "the history of a final operator is what it emits next", TAKEOVER,
+        "replay = operator.replay if isinstance(operator, FinalOperator) else operator.push", "replay = operator.push",
+    ),
+    # GenMig
+    Breakage(
+        "the old plan goes up to the split", GEN_MIG,
+        "self._old.hold_final(min(until, self._split_at - 1))", "self._old.hold_final(min(until, self._split_at))",
+    ),
+    Breakage(
+        "the old plan goes beyond the split", GEN_MIG,
+        "self._old.hold_final(min(until, self._split_at - 1))", "self._old.hold_final(until)",
+    ),
+    Breakage(
+        "the new plan goes beyond the split", GEN_MIG,
+        "self._new.hold_final(min(until, self._split_at))", "self._new.hold_final(until)",
+    ),
+    Breakage(
+        "the new plan does not know where it begins", GEN_MIG,
+        "operator.emits_from = max(operator.emits_from, self._split_at)", "pass",
+    ),
+    Breakage(
+        "the new plan begins a tick after the split", GEN_MIG,
+        "operator.emits_from = max(operator.emits_from, self._split_at)",
+        "operator.emits_from = max(operator.emits_from, self._split_at + 1)",
+    ),
+    Breakage(
+        "the split is not beyond what the old plan has emitted", GEN_MIG,
+        "max(split_at, windows.latest_end, switch.watermark, ahead + 1)",
+        "max(split_at, windows.latest_end, switch.watermark)",
+    ),
+    Breakage(
+        "the split is not beyond the old rows", GEN_MIG,
+        "max(split_at, windows.latest_end, switch.watermark, ahead + 1)", "max(switch.watermark, ahead + 1)",
+    ),
+    Breakage(
+        "the new plan tells what has been emitted", "migration/two_boxes.py",
+        "return self._old.emitting()", "return self._new.emitting()",
+    ),
+    Breakage(
+        "where operators begin is not read back", "migration/description.py",
+        "            operator.emits_from = emits_from", "            pass",
+    ),
+    # Operators below and above
+    Breakage(
+        "a distinct forgets rows that may still come again", "engine/distinct.py",
+        "self._ended = self.inputs[0].frontier", "self._ended = self.inputs[0].frontier + 1",
+    ),
+    Breakage(
+        "rows below a distinct are kept only for the output", "engine/distinct.py",
+        "return min(retention, self.frontier)", "return retention",
+    ),
+    Breakage(
+        "a join is purged by the frontier of the same side", "engine/join.py",
+        "zip(self.sides, reversed(self.inputs), strict=True):\n            side.state.expire",
+        "zip(self.sides, self.inputs, strict=True):\n            side.state.expire",
+    ),
+    Breakage(
+        "rows below a join are kept only for the output", "engine/join.py",
+        "return min(retention, self.frontier)", "return retention",
+    ),
+    Breakage(
+        "a window that slides is a step too far", "algebra/windows.py",
+        "return min(NEVER, -(-watermark // self.slide) * self.slide)",
+        "return min(NEVER, (watermark // self.slide + 1) * self.slide)",
+    ),
+)  # fmt: skip
+
+
+def sources(breakage: Breakage, root: Path = ROOT) -> str:
+    """The text of the file with the breakage in it."""
+    text = (root / "src" / "midstream" / breakage.file).read_text()
+    assert text.count(breakage.right) == 1, f"{breakage.name}: the text stands in {breakage.file} not exactly once"
+    return text.replace(breakage.right, breakage.wrong)
+
+
+def cases_until_found(tree: Path) -> dict[str, object]:
+    """Play random cases with the sources in the tree; the number of the first that fails, and how."""
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.property.breakages", "--play"]
+    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"case": 0, "failure": done.stderr.strip().rpartition("\n")[2]}
+    return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
+
+
+def play() -> None:
+    """In the copy: print after how many cases the first one failed."""
+    from midstream.testing.soak import trials
+
+    cases = (trial for seed in count() for trial in trials(f"{SEED} {seed}"))
+    for number, trial in enumerate(cases, 1):
+        if trial.failure is not None:
+            print(json.dumps({"case": number, "failure": trial.failure.kind}))
+            return
+        if number == CASES:
+            print(json.dumps({"case": None, "failure": None}))
+            return
+
+
+def main(words: list[str]) -> int:
+    chosen = [b for b in BREAKAGES if not words or any(word in f"{b.file} {b.name}" for word in words)]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        shutil.copytree(ROOT / "src", tree / "src")
+        _keep_compiled(tree)
+        for breakage in chosen:
+            path = tree / "src" / "midstream" / breakage.file
+            right = path.read_text()
+            path.write_text(sources(breakage))
+            found = cases_until_found(tree)
+            path.write_text(right)
+            survivors += found["case"] is None
+            print(
+                f"{found['case'] or 'SURVIVED'!s:>8}  {breakage.file}: {breakage.name} ({found['failure']})", flush=True
+            )
+    print(f"{len(chosen) - survivors} of {len(chosen)} found within {CASES} cases")
+    return 1 if survivors else 0
+
+
+def _keep_compiled(tree: Path) -> None:
+    """No breakage is in compiled code: what is compiled once serves them all."""
+    path = tree / "src" / "midstream" / "engine" / "kernels.py"
+    path.write_text(path.read_text().replace("_SOURCES = _digest_of_sources()", '_SOURCES = "breakages"'))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--play"]:
+        play()
+    else:
+        sys.exit(main(sys.argv[1:]))
