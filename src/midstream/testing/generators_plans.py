@@ -27,7 +27,7 @@ _OPERATOR_WEIGHTS = {
     "plain": 3,
     "distinct": 2,
     "aggregate": 3,
-    "union_all": 3,
+    "union_all": 4,
     "except_all": 3,
     "union": 1,
     "except": 2,
@@ -86,7 +86,8 @@ class PlanQueryWriter:
 
     def _beside_a_stream(self, budget: int) -> str:
         """A union with a stream that may lack a window: at the root, or as one of several."""
-        text, columns = self._query(budget, None, 0, stateless=True)
+        united = "union_all" if budget > 1 and self.choices.chance(3) else None
+        text, columns = self._query(budget, None, 0, stateless=True, operator=united)
         stream, _ = self._select("plain", 1, len(columns), _DEEPEST, stateless=True)
         return f"{text} UNION ALL ({stream})" if self.choices.chance(2) else f"{stream} UNION ALL ({text})"
 
@@ -150,7 +151,7 @@ class PlanQueryWriter:
             return [1] * budget
         shares = []
         while budget:
-            shares.append(self.choices.pick([1, 1, self.choices.number(1, budget)]))
+            shares.append(self.choices.pick([1, self.choices.number(1, budget), self.choices.number(1, budget)]))
             budget -= shares[-1]
         return shares
 
