@@ -55,7 +55,7 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
-    emphasis = choices.pick(["final beside incremental"] * 4 + ["plans"] * 7 + ["language"])
+    emphasis = choices.pick(["final beside incremental"] * 6 + ["plans"] * 6 + ["language"])
     windows, operators = _some_windows(choices), _some_operators(choices)
     if emphasis == "final beside incremental":
         # Windows of both kinds, so that results are final up to different instants.
@@ -121,8 +121,11 @@ class _ChangeWriter:
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
-        # Before the first rows there is little to replace.
-        moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
+        # Before every stream has had a row there is little to replace, but no watermark either.
+        if choices.chance(6):
+            moment = choices.number(0, min(2, self._pushes))
+        else:
+            moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
         if self._rebuilds and choices.chance(5):
             changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))

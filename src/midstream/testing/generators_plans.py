@@ -10,7 +10,7 @@ from few rows, and run fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from midstream.testing.choices import Choices
@@ -73,7 +73,11 @@ class PlanQueryWriter:
         """An operator whose results come when they are final, joined with streams, whose rows come at once."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
+        limits = self.limits
+        if "slide" in limits.windows:
+            self.limits = replace(limits, windows={"slide"})
         text, columns = self._query(share, None, 1, stateless=False, operator=final)
+        self.limits = limits
         alias = self._name("r")
         relations = [(f"({text}) {alias}", [f"{alias}.{column}" for column in columns])]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
