@@ -701,3 +701,14 @@ def test_other_columns_than_the_checkpoint_has_are_refused():
     cell.shelf["description"] = json.dumps(description).encode()
     with pytest.raises(CheckpointMismatch, match="other columns"):
         cell.rebuild()
+
+
+@pytest.mark.parametrize("form", [None, 1, 3])
+def test_the_state_of_another_version_is_refused(form):
+    cell = LoneCell(TRIPLE, STREAMS)
+    cell.run({"a": rows((1, 1, "x"))})
+    description = json.loads(cell.shelf["description"])
+    description |= {"format": form}
+    cell.shelf["description"] = json.dumps(description).encode()
+    with pytest.raises(CheckpointMismatch, match="another version of midstream"):
+        cell.rebuild()

@@ -42,6 +42,8 @@ from midstream.spark.packing import Pack
 
 __all__ = ["CellSetup", "DurableCell", "Shelf", "counted_in"]
 
+FORMAT = 2
+"""What is on a shelf; changed whenever an earlier version could not read it, or would read it wrongly."""
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
 PIECE_ROWS = 1 << 16
@@ -155,6 +157,12 @@ class DurableCell:
         if _STANDING not in kept:
             return cls(setup)
         standing, description = json.loads(kept[_STANDING]), json.loads(kept[_DESCRIPTION])
+        if description.get("format") != FORMAT:
+            raise CheckpointMismatch(
+                "the checkpoint was written by another version of midstream",
+                detail=f"Its state has format {description.get('format')}; this version reads format {FORMAT}.",
+                hint="Continue with the version of midstream that wrote it, or use another checkpoint directory.",
+            )
         _check_same_query(description["query"], setup.query)
         durable = cls(setup, description["first_plan"])
         if description["columns"] != durable.cell.windows.columns():
@@ -285,6 +293,7 @@ class DurableCell:
         self._rewrite_sparse(shelf)
         if self._is_described_otherwise:
             description = {
+                "format": FORMAT,
                 "query": self.setup.query,
                 "first_plan": self._first_json,
                 "columns": self.cell.windows.columns(),
