@@ -185,7 +185,7 @@ def pushes(
     steps: list[Any] = []
     batch: dict[str, list[tuple[Any, ...]]] = {}
     # There is no watermark before every stream has had a row.
-    first = [name for name, rows in waiting.items() if rows] if slides and not choices.chance(4) else []
+    first = [name for name, rows in waiting.items() if rows] if slides and not choices.chance(3) else []
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
         name = first.pop() if first else choices.pick(left)
         step, values = waiting[name][positions[name]]

@@ -55,7 +55,7 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
-    emphasis = choices.pick(["final beside incremental"] * 5 + ["plans"] * 6 + ["language"])
+    emphasis = choices.pick(["final beside incremental"] * 6 + ["plans"] * 6 + ["language"])
     windows, operators = _some_windows(choices), _some_operators(choices)
     if emphasis == "final beside incremental":
         # Windows of both kinds, so that results are final up to different instants.
@@ -91,7 +91,7 @@ def _some_windows(choices: Choices) -> set[str]:
 
 def _some_operators(choices: Choices) -> set[str]:
     """Some operators, or joins and their unions alone, which is what all strategies accept."""
-    if choices.chance(5):
+    if choices.chance(3):
         return set(JOIN_OPERATORS)
     return {"join", "subquery", *(operator for operator in _OTHER_OPERATORS if choices.chance(2))}
 
@@ -99,7 +99,7 @@ def _some_operators(choices: Choices) -> set[str]:
 def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
     """The scenario with a list of changes, at least one of them a migration."""
     _, plans = plans_of(scenario)
-    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds)
+    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds and not choices.chance(3))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
     return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
@@ -115,13 +115,17 @@ class _ChangeWriter:
         self._pushes = pushes
         self._rebuilds = rebuilds
         accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
-        # These two take over state, where the others wait for it to end.
-        self._accepted = [way for way in accepted for _ in range(3 if way in _TAKING_OVER else 1)]
+        # These two take over state, where the others wait for it to end; some of the others accept joins alone.
+        joins_alone = ("parallel-track", {}) in accepted
+        self._accepted = [way for way in accepted for _ in range(3 if way in _TAKING_OVER and not joins_alone else 1)]
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
-        # Before the first rows there is little to replace.
-        moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
+        # Before every stream has had a row there is little to replace, but no watermark either.
+        if choices.chance(6):
+            moment = choices.number(0, min(2, self._pushes))
+        else:
+            moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
         if self._rebuilds and choices.chance(5):
             changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))

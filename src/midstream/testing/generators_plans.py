@@ -10,7 +10,7 @@ from few rows, and run fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from midstream.testing.choices import Choices
@@ -27,7 +27,7 @@ _OPERATOR_WEIGHTS = {
     "plain": 3,
     "distinct": 2,
     "aggregate": 3,
-    "union_all": 3,
+    "union_all": 4,
     "except_all": 3,
     "union": 1,
     "except": 2,
@@ -73,7 +73,11 @@ class PlanQueryWriter:
         """An operator whose results come when they are final, joined with streams, whose rows come at once."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
+        limits = self.limits
+        if "slide" in limits.windows:
+            self.limits = replace(limits, windows={"slide"})
         text, columns = self._query(share, None, 1, stateless=False, operator=final)
+        self.limits = limits
         alias = self._name("r")
         relations = [(f"({text}) {alias}", [f"{alias}.{column}" for column in columns])]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
@@ -86,7 +90,8 @@ class PlanQueryWriter:
 
     def _beside_a_stream(self, budget: int) -> str:
         """A union with a stream that may lack a window: at the root, or as one of several."""
-        text, columns = self._query(budget, None, 0, stateless=True)
+        united = "union_all" if budget > 1 and self.choices.chance(3) else None
+        text, columns = self._query(budget, None, 0, stateless=True, operator=united)
         stream, _ = self._select("plain", 1, len(columns), _DEEPEST, stateless=True)
         return f"{text} UNION ALL ({stream})" if self.choices.chance(2) else f"{stream} UNION ALL ({text})"
 
@@ -150,7 +155,7 @@ class PlanQueryWriter:
             return [1] * budget
         shares = []
         while budget:
-            shares.append(self.choices.pick([1, 1, self.choices.number(1, budget)]))
+            shares.append(self.choices.pick([1, self.choices.number(1, budget), self.choices.number(1, budget)]))
             budget -= shares[-1]
         return shares
 
