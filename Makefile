@@ -28,9 +28,11 @@ soak: $(READY)  ## random migrations on all cores, judged by DuckDB and a brute 
 properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000
 	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 tests/property
 
-chaos: $(READY)  ## a migrating query on Spark whose processes are killed: make chaos KILLS=40
-	$(BIN)/python tests/spark/chaos.py --where cluster --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --where local --kills $(or $(KILLS),21)
+chaos: $(READY)  ## migrating queries on Spark whose processes are killed, joins and aggregates: make chaos KILLS=40
+	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --query joins --where local --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --query aggregates --where cluster --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --query aggregates --where local --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## the benchmarks; results go to benchmarks/results
 	$(BIN)/python -m benchmarks

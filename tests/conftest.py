@@ -26,6 +26,7 @@ SLOW = (
     "tests/spark/test_chaos.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_durable_cell.py",
+    "tests/spark/test_sliding_cells.py",
     "tests/testing/",
 )
 """Files whose tests take seconds each."""

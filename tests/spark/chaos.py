@@ -5,7 +5,11 @@ with several cells. A *conductor* writes input, kills at random moments and star
 *driver* runs the query into a parquet sink and asks for another plan all the time. Killed with ``kill -9``: Python
 workers, hosts of cells, executors, the driver with its JVM. At the end no row may be missing and none repeated.
 
-    python tests/spark/chaos.py --kills 20 --where cluster
+There are two queries: ``joins``, a join of four streams, whose results are compared row by row; and ``aggregates``,
+aggregates and differences over sliding windows united with other rows, which are final up to different instants. Their
+results are compared at every instant, and missing and repeated rows are counted once for each.
+
+    python tests/spark/chaos.py --kills 20 --where cluster --query aggregates
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -31,36 +38,78 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import Plan
+from midstream.testing import snapshots
+
+Way = tuple[str, dict[str, Any]]
+"""A strategy and its options."""
 
 STREAMS = "abcd"
+TICKS = 300
+"""Of each stream and file; a file is a micro-batch's worth."""
 WIDTH = 400
-ROWS = 300
-"""Per stream and file; a file is a micro-batch's worth."""
-TEXT = (
-    "SELECT a.id AS a, b.id AS b, c.id AS c, d.id AS d "
-    f"FROM a [RANGE {WIDTH}], b [RANGE {WIDTH}], c [RANGE {WIDTH}], d [RANGE {WIDTH}] "
-    "WHERE a.k = b.k AND b.k = c.k AND c.k = d.k"
-)
-SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "id": pa.int64()})
 ORDERS = ["((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d c) b) a", "(a d) (b c)"]
-WAYS = [
-    ("jisc", {}),
-    ("moving-state", {}),
-    ("parallel-track", {}),
-    ("gen-mig", {}),
-    ("gen-mig", {"variant": "reference-point"}),
-    ("gen-mig", {"variant": "positive-negative", "shortened": True}),
-]
+TAKEOVERS: list[Way] = [("jisc", {}), ("moving-state", {})]
+SPLITS: list[Way] = [("gen-mig", {}), ("gen-mig", {"variant": "positive-negative", "shortened": True})]
 
 
-def query() -> ContinuousQuery:
-    return ContinuousQuery(TEXT, [Stream(name, SCHEMA, event_time="ts") for name in STREAMS])
+@dataclass(frozen=True)
+class Workload:
+    """A query, its input and the migrations that it goes through."""
+
+    text: str
+    columns: tuple[str, str]
+    rows: int
+    """Per stream and file."""
+    keys: int
+    ways: list[Way]
+    orders: tuple[str, ...] = ()
+    """Join orders to change between; else all plans are."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema({name: pa.int64() for name in ("ts", *self.columns)})
+
+    @property
+    def streams(self) -> list[Stream]:
+        return [Stream(name, self.schema, event_time="ts") for name in STREAMS]
+
+    def query(self) -> ContinuousQuery:
+        return ContinuousQuery(self.text, self.streams)
+
+    def plans(self) -> list[Plan]:
+        query = self.query()
+        return [query.plan(order) for order in self.orders] or list(islice(query.plans(), 12))
+
+
+WORKLOADS = {
+    "joins": Workload(
+        "SELECT a.id AS a, b.id AS b, c.id AS c, d.id AS d "
+        f"FROM a [RANGE {WIDTH}], b [RANGE {WIDTH}], c [RANGE {WIDTH}], d [RANGE {WIDTH}] "
+        "WHERE a.k = b.k AND b.k = c.k AND c.k = d.k",
+        ("k", "id"),
+        rows=300,
+        keys=300,
+        ways=[*TAKEOVERS, ("parallel-track", {}), *SPLITS, ("gen-mig", {"variant": "reference-point"})],
+        orders=tuple(ORDERS),
+    ),
+    "aggregates": Workload(
+        "SELECT b.k, SUM(a.v) AS n FROM a [RANGE 400 SLIDE 40], b [RANGE 500] WHERE a.k = b.k GROUP BY b.k "
+        "UNION SELECT c.k, x.n FROM c [RANGE 450], d [RANGE 300], "
+        "(SELECT k, COUNT(*) AS n FROM a [RANGE 350 SLIDE 70] GROUP BY k "
+        "EXCEPT ALL SELECT DISTINCT k, v FROM b [RANGE 200 SLIDE 50]) x WHERE c.k = x.k AND c.k = d.k",
+        ("k", "v"),
+        rows=60,
+        keys=12,
+        ways=[*TAKEOVERS, *SPLITS, ("jisc", {"as_published": True}), ("gen-mig", {"shortened": True})],
+    ),
+}
 
 
 # The driver
 
 
-def drive(directory: Path, master: str, cells: int, seed: int) -> None:
+def drive(directory: Path, master: str, cells: int, seed: int, workload: Workload) -> None:
     """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
     from midstream.spark import session
 
@@ -76,12 +125,13 @@ def drive(directory: Path, master: str, cells: int, seed: int) -> None:
         },
     )
     frames = {
-        name: spark.readStream.schema("ts long, k long, id long")
+        name: spark.readStream.schema(", ".join(f"{column} long" for column in workload.schema.names))
         .option("maxFilesPerTrigger", 1)
         .parquet(str(directory / "in" / name))
         for name in STREAMS
     }
-    live = query().run_on_spark(frames, plan=ORDERS[0], control_dir=directory / "control", cells=cells)
+    plans = workload.plans()
+    live = workload.query().run_on_spark(frames, plan=plans[0], control_dir=directory / "control", cells=cells)
     running = (
         live.results.writeStream.format("parquet")
         .option("checkpointLocation", str(directory / "checkpoint"))
@@ -91,8 +141,8 @@ def drive(directory: Path, master: str, cells: int, seed: int) -> None:
     while not (directory / "complete").exists():
         if not running.isActive:
             running.awaitTermination()
-        strategy, options = chance.choice(WAYS)
-        live.migrate(chance.choice(ORDERS), strategy, **options)
+        strategy, options = chance.choice(workload.ways)
+        live.migrate(chance.choice(plans), strategy, **options)
         time.sleep(chance.uniform(0.1, 1.5))
     running.processAllAvailable()
     live.finish()
@@ -110,8 +160,17 @@ def drive(directory: Path, master: str, cells: int, seed: int) -> None:
 class Conductor:
     """Writes input, kills, starts the driver again, compares."""
 
-    def __init__(self, directory: Path, where: str, kills: int, seed: int, victims: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        where: str,
+        kills: int,
+        seed: int,
+        victims: list[str] | None = None,
+        query: str = "joins",
+    ) -> None:
         self.directory = directory
+        self.query, self.workload = query, WORKLOADS[query]
         self.where = where
         self.kills = kills
         self.victims = victims or (
@@ -172,14 +231,20 @@ class Conductor:
     def _write_files(self, count: int) -> None:
         for _ in range(count):
             for name in STREAMS:
-                times = np.sort(self.random.integers(0, ROWS, ROWS)) + self.files * ROWS
-                keys = self.random.integers(0, ROWS, ROWS)
-                table = pa.table({"ts": times, "k": keys, "id": np.arange(ROWS) + self.files * ROWS}, SCHEMA)
                 hidden = self.directory / "in" / name / f"_{self.files:06d}"
-                pq.write_table(table, hidden)
+                pq.write_table(self._rows(), hidden)
                 os.utime(hidden, (10**9 + self.files, 10**9 + self.files))
                 hidden.rename(hidden.with_name(f"{self.files:06d}.parquet"))
             self.files += 1
+
+    def _rows(self) -> pa.Table:
+        """Rows of one stream and file: in "joins" each has a number, in "aggregates" a small value."""
+        rows = self.workload.rows
+        times = np.sort(self.random.integers(0, TICKS, rows)) + self.files * TICKS
+        keys = self.random.integers(0, self.workload.keys, rows)
+        numbers = np.arange(rows) + self.files * rows
+        values = numbers if self.query == "joins" else self.random.integers(1, 9, rows)
+        return pa.table([times, keys, values], schema=self.workload.schema)
 
     def _keep_going(self) -> None:
         if self.driver is not None and self.driver.poll() in (None, 0):
@@ -200,6 +265,8 @@ class Conductor:
                     "2",
                     "--seed",
                     str(self.seed + self.drivers),
+                    "--query",
+                    self.query,
                 ],
                 stdout=log,
                 stderr=log,
@@ -305,6 +372,29 @@ class Conductor:
     def _compare(self) -> dict[str, object]:
         assert self.driver is not None and self.driver.returncode == 0, "the driver did not come to an end"
         database = duckdb.connect()
+        database.execute(f"CREATE TABLE results AS SELECT * FROM '{self.directory}/result.parquet'")
+        if self.query == "joins":
+            self._compare_rows(database)
+        else:
+            self._compare_instants(database)
+
+        def count(text: str) -> int:
+            return int(database.execute(f"SELECT count(*) FROM ({text})").fetchall()[0][0])
+
+        states = json.loads((self.directory / "history.json").read_text())
+        return {
+            "query": self.query,
+            "results": count("FROM results"),
+            "missing": count("FROM expected EXCEPT ALL FROM found"),
+            "repeated": count("FROM found EXCEPT ALL FROM expected"),
+            "killed": self.killed,
+            "drivers": self.drivers,
+            "batches": self._batches() + 1,
+            "migrations": {state: states.count(state) for state in sorted(set(states))},
+        }
+
+    def _compare_rows(self, database: duckdb.DuckDBPyConnection) -> None:
+        """Tables of the rows that are expected, and of those that were found."""
         for name in STREAMS:
             database.execute(f"CREATE TABLE {name} AS SELECT * FROM '{self.directory}/in/{name}/*.parquet'")
         pairs = [(x, y) for place, x in enumerate(STREAMS) for y in STREAMS[place + 1 :]]
@@ -313,21 +403,19 @@ class Conductor:
             "CREATE TABLE expected AS SELECT a.id AS a, b.id AS b, c.id AS c, d.id AS d FROM a, b, c, d "
             f"WHERE a.k = b.k AND b.k = c.k AND c.k = d.k AND {within}"
         )
-        database.execute(f"CREATE TABLE found AS SELECT a, b, c, d FROM '{self.directory}/result.parquet'")
+        database.execute("CREATE TABLE found AS SELECT a, b, c, d FROM results")
 
-        def count(text: str) -> int:
-            return int(database.execute(f"SELECT count(*) FROM ({text})").fetchall()[0][0])
-
-        states = json.loads((self.directory / "history.json").read_text())
-        return {
-            "results": count("FROM found"),
-            "missing": count("FROM expected EXCEPT ALL FROM found"),
-            "repeated": count("FROM found EXCEPT ALL FROM expected"),
-            "killed": self.killed,
-            "drivers": self.drivers,
-            "batches": self._batches() + 1,
-            "migrations": {state: states.count(state) for state in sorted(set(states))},
-        }
+    def _compare_instants(self, database: duckdb.DuckDBPyConnection) -> None:
+        """The same at every instant: each row with all instants at which it is valid."""
+        tables = {name: pq.read_table(self.directory / "in" / name) for name in STREAMS}
+        last = database.execute("SELECT coalesce(max(valid_to), 0) FROM results").fetchall()[0][0]
+        instants = range(max(int(last), (self.files + 3) * TICKS) + 1)
+        series = snapshots(self.workload.text, self.workload.streams, tables, instants).table
+        database.register("series", series)
+        database.execute("CREATE TABLE expected AS SELECT __t AS instant, k, n FROM series")
+        database.execute(
+            "CREATE TABLE found AS SELECT unnest(range(valid_from, valid_to)) AS instant, k, n FROM results"
+        )
 
 
 def _python_processes() -> list[psutil.Process]:
@@ -360,17 +448,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=21)
     parser.add_argument("--where", choices=["cluster", "local"], default="cluster")
+    parser.add_argument("--query", choices=list(WORKLOADS), default="joins")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--master", help=argparse.SUPPRESS)
     parser.add_argument("--cells", type=int, default=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.drive is not None:
-        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed)
+        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, WORKLOADS[chosen.query])
         return
     directory = Path(tempfile.mkdtemp(prefix="midstream-chaos-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    report = Conductor(directory, chosen.where, chosen.kills, chosen.seed).run()
+    report = Conductor(directory, chosen.where, chosen.kills, chosen.seed, query=chosen.query).run()
     print(json.dumps(report, indent=2))
     if report["missing"] or report["repeated"]:
         sys.exit(f"the result is wrong; everything is kept in {directory}")
