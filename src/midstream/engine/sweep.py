@@ -19,6 +19,9 @@ distinct cuts a row into pieces depending on what came before it. Over a distinc
   further back than any row that is kept;
 - an instant is passed when the frontier is beyond it: only then is it known which rows come at it.
 
+One case is left: of 0.0 and −0.0, which count as equal, a distinct keeps the one that came first. An argument or key
+that tells them apart sees another bag when the state is computed again.
+
 Rows wait in one queue until they come and in another until they go; a row that never goes is only counted. Work follows
 the events that are due. Totals are kept by accumulators, each a few int64 words per group; what they mean is decided in
 ``engine/accumulators``.

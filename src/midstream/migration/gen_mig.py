@@ -12,8 +12,8 @@ T is the latest start seen plus the longest window, or, ``shortened``, the lates
 Time is discrete and T may be the start or end of a row (the paper's ε is there to prevent that), so that ties are
 decided by which tuples they are: pieces are put together if they were made of the same rows, or, where operators make
 rows of their own, if they are equal; then it makes no difference at any instant. A result and its other piece come out
-in the same push, because a row enters both boxes at once: nothing is held back. Where they do not (aggregates tell when
-they are certain), the pieces are told as they are.
+in the same push, because a row enters both boxes at once: nothing is held back. Where they do not (aggregates emit when
+results are final), the pieces are emitted as they are.
 
 Variants:
 
@@ -154,7 +154,7 @@ class GenMigBox(TwoBoxes):
         raise NotImplementedError
 
     def settled(self) -> Box:
-        """What the new box tells later may have begun before the split: that part was the old box's to tell."""
+        """What the new box emits later may begin before the split: that part was emitted by the old box."""
         if not self._is_over:
             return self
         for operator in self._new.final_operators:

@@ -16,7 +16,7 @@ __all__ = ["TwoBoxes"]
 
 
 class TwoBoxes(Box):
-    """Both boxes. The old one, which may itself be a migration, knows how far results have been told."""
+    """Both boxes. The final operators of the old one, which may itself be a migration, show what has been emitted."""
 
     kind: ClassVar[str]
     """What it is called in a description."""
