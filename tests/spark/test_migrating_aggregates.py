@@ -66,6 +66,12 @@ class RestartedQuery:
         )
         self.running.processAllAvailable()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.running.stop()
+
     def restart(self):
         self.running.stop()
         self.start()
@@ -110,34 +116,34 @@ class RestartedQuery:
 @pytest.mark.parametrize("name", CASES)
 def test_every_strategy_between_slides_with_a_restart_in_its_middle(spark, tmp_path, name):
     cells, sequence = CASES[name]
-    run = RestartedQuery(spark, tmp_path, name, cells)
-    assert run.live.metrics()["watermark"] == BETWEEN[0]
-    for strategy, options in sequence:
-        run.migrate(strategy, options)
-        run.work()
-        run.restart()
-        run.work()
-    run.work(6)
-    states = run.states()
-    run.finish()
+    with RestartedQuery(spark, tmp_path, name, cells) as run:
+        assert run.live.metrics()["watermark"] == BETWEEN[0]
+        for strategy, options in sequence:
+            run.migrate(strategy, options)
+            run.work()
+            run.restart()
+            run.work()
+        run.work(6)
+        states = run.states()
+        run.finish()
     assert states == ["ended"] * len(sequence)
 
 
 def test_an_aggregate_that_is_ahead_is_replaced_when_the_other_rows_have_caught_up(spark, tmp_path):
     """Between two slides it has emitted what another one cannot know yet; gen-mig does not need to."""
-    run = RestartedQuery(spark, tmp_path, AHEAD, ends=[*BETWEEN[:4], 20, *BETWEEN[5:]])
-    for strategy in ("jisc", "moving-state"):
-        run.migrate(strategy)
-        run.work()
-    assert run.states() == ["refused", "refused"]
-    run.restart()
-    run.work(2)
-    assert run.live.metrics()["watermark"] == 20
-    for strategy in ("jisc", "gen-mig"):
-        run.migrate(strategy)
-        run.work()
+    with RestartedQuery(spark, tmp_path, AHEAD, ends=[*BETWEEN[:4], 20, *BETWEEN[5:]]) as run:
+        for strategy in ("jisc", "moving-state"):
+            run.migrate(strategy)
+            run.work()
+        assert run.states() == ["refused", "refused"]
         run.restart()
-    run.work(6)
-    states = run.states()
-    run.finish()
+        run.work(2)
+        assert run.live.metrics()["watermark"] == 20
+        for strategy in ("jisc", "gen-mig"):
+            run.migrate(strategy)
+            run.work()
+            run.restart()
+        run.work(6)
+        states = run.states()
+        run.finish()
     assert states == ["refused", "refused", "ended", "ended"]
