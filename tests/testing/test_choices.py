@@ -1,10 +1,14 @@
 """Choices from Hypothesis, from a seed and from a recording make the same cases; recordings shrink."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, find, settings
+from hypothesis import strategies as st
 
-from midstream.testing import ReplayedChoices, SeededChoices, migration_cases, random_case
-from midstream.testing.choices import Choices, Rejected, shrunk
+from midstream import Stream
+from midstream.testing import HypothesisChoices, MigrationCase, ReplayedChoices, Scenario, SeededChoices, random_case
+from midstream.testing.choices import Choices, Draw, Rejected, shrunk
+from midstream.testing.generators_migrations import random_changes
 from midstream.testing.migration_cases import Migrate
 
 
@@ -84,13 +88,21 @@ def test_shrinking_ends_when_its_time_is_over() -> None:
 
 
 def test_hypothesis_makes_and_shrinks_cases() -> None:
-    """The smallest case with a gen-mig migration has that migration alone, and no rows."""
-    case = find(
-        migration_cases(emphasis="plans", operators={"join"}, windows={"range"}, max_streams=3, max_rows=1),
-        lambda case: any(isinstance(change, Migrate) and change.strategy == "gen-mig" for change in case.changes),
-        settings=settings(
-            max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+    """The smallest list of changes with a gen-mig migration has that migration alone, at once."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    scenario = Scenario.from_rows(
+        "SELECT a.k FROM s [RANGE 5] a, s [RANGE 9] b, s [RANGE 4] c WHERE a.k = b.k AND b.k = c.k",
+        [Stream("s", schema, "ts")],
+        [{"s": [(1, 7)]}, {"s": [(2, 7)]}],
     )
-    assert len(case.changes) == 1
-    assert not case.scenario.pushes
+
+    @st.composite
+    def cases(draw: Draw) -> MigrationCase:
+        return random_changes(HypothesisChoices(draw), scenario)
+
+    case = find(
+        cases(),
+        lambda case: any(isinstance(change, Migrate) and change.strategy == "gen-mig" for change in case.changes),
+        settings=settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)),
+    )
+    assert case.changes == [Migrate(0, 1, "gen-mig")]

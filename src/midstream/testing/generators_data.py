@@ -274,7 +274,11 @@ class _Heartbeats:
         if choice < (3 if self._slides else 4) or (oldest is None and not self._slides):
             return [batch]
         self._explicit = choices.pick(self._watermarks(oldest))
-        return [(batch, self._explicit)] if choice >= 4 else [batch, Push({}, self._explicit)]
+        return (
+            [(batch, self._explicit)]
+            if choice == 5 or (self._slides and choice == 4)
+            else [batch, Push({}, self._explicit)]
+        )
 
     def later(self, choices: Choices) -> int:
         """A watermark after the last row."""

@@ -105,9 +105,15 @@ class PlanQueryWriter:
         arity = arity or self.choices.number(1, 2)
         stateless = stateless and operator == "union_all"
         share = self.choices.number(1, budget - 1)
-        left, columns = self._query(share, arity, depth, stateless)
-        right, _ = self._query(budget - share, arity, depth, stateless)
-        return f"{left} {SET_OPERATORS[operator]} ({right})", columns
+        text, columns = self._query(share, arity, depth, stateless)
+        shares = [budget - share]
+        if operator.startswith("except") and not self.choices.chance(3):
+            # What is subtracted one after the other can be reordered.
+            shares.append(1)
+        for share in shares:
+            right, _ = self._query(share, arity, depth, stateless)
+            text += f" {SET_OPERATORS[operator]} ({right})"
+        return text, columns
 
     def _operator(self, budget: int, depth: int) -> str:
         """What a block of the query does."""
