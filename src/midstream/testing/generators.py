@@ -59,7 +59,7 @@ __all__ = [
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
 
-EMPHASES = frozenset({"language", "plans", "final beside incremental"})
+EMPHASES = frozenset({"language", "plans", "final beside incremental", "final over distinct"})
 """What a scenario's query is to exercise."""
 
 # Rows per stream by the number of streams joined: the oracle may have to look at every combination.
@@ -126,8 +126,9 @@ def random_scenario(
     default it depends on how many streams the query joins. `operators=JOIN_OPERATORS` gives queries that
     `join_intervals` can check exactly; `operators=()` leaves selection and projection. `batchings` says how rows
     are cut into pushes: in single rows, all at once, anything between. `emphasis` is "language" (all types, functions
-    and clauses), "plans" (nested operators over windows of different kinds, plain expressions) or "final beside
-    incremental" (such plans where results that come when they are final are joined with rows that come at once).
+    and clauses), "plans" (nested operators over windows of different kinds, plain expressions), "final beside
+    incremental" (such plans where results that come when they are final are joined with rows that come at once) or
+    "final over distinct" (such plans with an aggregate or difference over a distinct).
     """
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
     plain = emphasis != "language"

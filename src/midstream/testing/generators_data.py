@@ -153,7 +153,7 @@ def _declare(choices: Choices, clock: Clock, name: str, key_kind: str, plain: bo
         others = [choices.pick(["integer", *_KINDS]) for _ in range(choices.number(1, len(_COLUMN_NAMES) - 1))]
         for column, kind in zip(_COLUMN_NAMES, [key_kind, *others], strict=False):
             columns.append(DeclaredColumn(column, kind, choices.pick(KINDS[kind][0])))
-    lateness = choices.pick([0, 0, 0, 3] if plain else [0, 0, 3, 20])
+    lateness = choices.pick([0, 0, 3, 9] if plain else [0, 0, 3, 20])
     schema = pa.schema([(column.name, column.type) for column in columns])
     stream = Stream(name, schema, event_time="ts", lateness=clock.lateness(lateness))
     return DeclaredStream(stream, tuple(columns), lateness)
@@ -185,9 +185,11 @@ def pushes(
     steps: list[Any] = []
     batch: dict[str, list[tuple[Any, ...]]] = {}
     # There is no watermark before every stream has had a row.
-    first = [name for name, rows in waiting.items() if rows] if slides and not choices.chance(3) else []
+    early = _disordered_beginning(choices, waiting) if slides and choices.chance(2) else {}
+    first = [name for name, rows in waiting.items() if rows] if slides and not early and not choices.chance(3) else []
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
-        name = first.pop() if first else choices.pick(left)
+        unordered = [name for name in left if positions[name] < early.get(name, 0)]
+        name = first.pop() if first else choices.pick(unordered or left)
         step, values = waiting[name][positions[name]]
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
@@ -201,6 +203,27 @@ def pushes(
         steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 4))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
+
+
+def _disordered_beginning(choices: Choices, waiting: dict[str, list[_Arrival]]) -> dict[str, int]:
+    """Let one stream begin after rows of the others, and those be in any order: before it has a row, none is late.
+
+    Shuffles the rows in place; says how many of each stream are to arrive before any other row.
+    """
+    beginning = [name for name, rows in waiting.items() if rows]
+    if len(beginning) < 2:
+        return {}
+    beginning.remove(choices.pick(beginning))
+    early = {}
+    for name in beginning:
+        count = len(waiting[name])
+        early[name] = choices.pick([count, count, choices.number(1, count)])
+    for name, count in early.items():
+        rows = waiting[name]
+        for place in range(count - 1):
+            other = choices.number(place, count - 1)
+            rows[place], rows[other] = rows[other], rows[place]
+    return early
 
 
 class _Palette:
@@ -273,7 +296,7 @@ class _Heartbeats:
         choice = choices.number(0, 5)
         if choice < (3 if self._slides else 4) or (oldest is None and not self._slides):
             return [batch]
-        self._explicit = choices.pick(self._watermarks(oldest))
+        self._explicit = self._watermark(choices, oldest)
         return (
             [(batch, self._explicit)]
             if choice == 5 or (self._slides and choice == 4)
@@ -282,11 +305,11 @@ class _Heartbeats:
 
     def later(self, choices: Choices) -> int:
         """A watermark after the last row."""
-        self._explicit = choices.pick(self._watermarks(None))
+        self._explicit = self._watermark(choices, None)
         return self._explicit
 
-    def _watermarks(self, oldest: int | None) -> list[int]:
-        """Allowed watermarks: at the oldest waiting row, and around the slides' boundaries before it."""
+    def _watermark(self, choices: Choices, oldest: int | None) -> int:
+        """An allowed watermark: at the oldest waiting row, near a slide's boundary before it, or anywhere before it."""
         longest = max(self._slides, default=0)
         current = self._current()
         if oldest is not None:
@@ -296,11 +319,14 @@ class _Heartbeats:
             latest = max(latest, latest if current is None else current) + longest
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
+        if self._slides and choices.chance(3):
+            step = self._clock.ticks(1)
+            return latest - step * choices.number(0, (latest - earliest) // step)
         found = {}
         for slide in self._slides:
             for boundary in (-(-earliest // slide) * slide, latest // slide * slide):
                 found.update(dict.fromkeys((boundary, boundary - 1, boundary + 1)))
-        return [latest, *(ticks for ticks in found if earliest <= ticks <= latest)]
+        return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
 
     def _current(self) -> int | None:
         """The watermark in force, in ticks."""

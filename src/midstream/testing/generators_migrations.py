@@ -55,9 +55,11 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
-    emphasis = choices.pick(["final beside incremental"] * 6 + ["plans"] * 6 + ["language"])
+    emphasis = choices.pick(
+        ["final beside incremental"] * 5 + ["plans"] * 5 + ["final over distinct"] * 5 + ["language"]
+    )
     windows, operators = _some_windows(choices), _some_operators(choices)
-    if emphasis == "final beside incremental":
+    if emphasis.startswith("final"):
         # Windows of both kinds, so that results are final up to different instants.
         windows, operators = {"slide", "range"}, set(OPERATORS)
     elif "none" in windows:
@@ -72,7 +74,7 @@ def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
         "batchings": ["mixed", "mixed", "rows"],
         **limits,
     }
-    if given["operators"] != operators and emphasis == "final beside incremental":
+    if given["operators"] != operators and emphasis.startswith("final"):
         given["emphasis"] = "plans"
     scenario = random_scenario(choices, **given)
     if len(plans_of(scenario)[1]) < 2:
@@ -99,7 +101,7 @@ def _some_operators(choices: Choices) -> set[str]:
 def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
     """The scenario with a list of changes, at least one of them a migration."""
     _, plans = plans_of(scenario)
-    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds and not choices.chance(3))
+    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds and not choices.chance(4))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
     return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
@@ -131,7 +133,7 @@ class _ChangeWriter:
             changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
-            if self._rebuilds and choices.chance(2):
+            if self._rebuilds and not choices.chance(3):
                 moment = self._later(moment)
                 changes.append(Rebuild(moment, choices.pick(REBUILDS)))
             moment = self._later(moment)

@@ -42,6 +42,19 @@ _SLIDES = [2, 3, 4, 5, 7, 8, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A part of the query that may be written again."""
+
+    text: str
+    columns: list[str]
+    leaves: int
+
+    @property
+    def arity(self) -> int:
+        return len(self.columns)
+
+
 @dataclass
 class PlanQueryWriter:
     """Writes one query over streams with plain columns.
@@ -57,6 +70,7 @@ class PlanQueryWriter:
     leaves: int = 0
     slides: list[int] = field(default_factory=list)
     _names: int = 0
+    _written: list[_Written] = field(default_factory=list)
 
     def query(self) -> str:
         """The text of a query."""
@@ -65,12 +79,23 @@ class PlanQueryWriter:
         budget = min(self.choices.number(low, high) for _ in range(3))
         if self.limits.emphasis == "final beside incremental":
             return self._final_beside_incremental(max(2, min(budget, 3)))
+        if self.limits.emphasis == "final over distinct":
+            return self._final_over_distinct(max(3, min(budget + 1, 4)))
         if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
             return self._beside_a_stream(max(1, budget - 1))
         return self._query(budget, None, 0, stateless=True)[0]
 
     def _final_beside_incremental(self, budget: int) -> str:
-        """An operator whose results come when they are final, joined with streams, whose rows come at once."""
+        """A join of results that come when they are final with rows that come at once, and operators above it."""
+        merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
+        text, columns = self._final_joined_with_rows(budget, merging)
+        if self.choices.chance(4):
+            other, _ = self._query(1, len(columns), 1, stateless=False)
+            text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
+        return text
+
+    def _final_joined_with_rows(self, budget: int, operator: str) -> tuple[str, list[str]]:
+        """The operator over a join of an aggregate, a difference or a distinct with streams, as (text, columns)."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
         limits = self.limits
@@ -78,15 +103,39 @@ class PlanQueryWriter:
             self.limits = replace(limits, windows={"slide"})
         text, columns = self._query(share, None, 1, stateless=False, operator=final)
         self.limits = limits
-        alias = self._name("r")
-        relations = [(f"({text}) {alias}", [f"{alias}.{column}" for column in columns])]
+        relations = [self._subquery(text, columns)]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
-        merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
-        text, columns = self._block(merging, relations, None)
+        return self._block(operator, relations, None)
+
+    def _final_over_distinct(self, budget: int) -> str:
+        """An operator whose results come when they are final, over a DISTINCT.
+
+        In how many pieces a distinct gives a row depends on when the rows it is made of arrive, so it differs between
+        a plan that has run, one that took its state over and one that was rebuilt; what is final must not.
+        """
         if self.choices.chance(4):
-            other, _ = self._query(1, len(columns), 1, stateless=False)
-            text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
+            text, columns = self._final_joined_with_rows(budget - 1, "distinct")
+        else:
+            operator = self.choices.pick(["distinct", "distinct", "distinct", "union"])
+            text, columns = self._query(budget - 1, None, _DEEPEST, stateless=False, operator=operator)
+        if self.choices.chance(4):
+            return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
+        other, others = self._query(1, len(columns), 1, stateless=False, operator="plain")
+        if self.choices.chance(4):
+            text, columns, other = other, others, text
+        text += f" {self.choices.pick(['EXCEPT ALL', 'EXCEPT ALL', 'EXCEPT'])} ({other})"
+        if beside := self._beside(3):
+            return self._block("plain", [self._subquery(text, columns), *beside], None)[0]
         return text
+
+    def _subquery(self, text: str, columns: list[str]) -> tuple[str, list[str]]:
+        """The query as a FROM item."""
+        alias = self._name("r")
+        return f"({text}) {alias}", [f"{alias}.{column}" for column in columns]
+
+    def _beside(self, one_in: int) -> list[tuple[str, list[str]]]:
+        """One more FROM item, now and then."""
+        return [self._relation(1, _DEEPEST, False, 2)] if self.choices.chance(one_in) else []
 
     def _beside_a_stream(self, budget: int) -> str:
         """A union with a stream that may lack a window: at the root, or as one of several."""
@@ -98,8 +147,24 @@ class PlanQueryWriter:
     def _query(
         self, budget: int, arity: int | None, depth: int, stateless: bool, operator: str | None = None
     ) -> tuple[str, list[str]]:
-        """A query over so many streams as (text, columns); `stateless` if no operator around it keeps its rows."""
-        operator = operator or self._operator(budget, depth)
+        """A query over so many streams as (text, columns); `stateless` if no operator around it keeps its rows.
+
+        Now and then it is one that was written before: equal parts of a query have states and progress of their own.
+        """
+        again = [written for written in self._written if written.leaves <= budget and arity in (None, written.arity)]
+        if again and operator is None and self.choices.chance(5):
+            written = self.choices.pick(again)
+            self.leaves += written.leaves
+            return written.text, written.columns
+        before = self.leaves
+        text, columns = self._new_query(budget, arity, depth, stateless, operator or self._operator(budget, depth))
+        if not stateless:
+            self._written.append(_Written(text, columns, self.leaves - before))
+        return text, columns
+
+    def _new_query(
+        self, budget: int, arity: int | None, depth: int, stateless: bool, operator: str
+    ) -> tuple[str, list[str]]:
         if operator not in SET_OPERATORS:
             return self._select(operator, budget, arity, depth, stateless)
         arity = arity or self.choices.number(1, 2)
@@ -169,9 +234,7 @@ class PlanQueryWriter:
         """A FROM item as (text, columns)."""
         nests = share > 1 or self.choices.chance(3)
         if nests and depth < _DEEPEST and "subquery" in self.limits.operators:
-            text, columns = self._query(share, None, depth + 1, stateless and beside == 1)
-            alias = self._name("r")
-            return f"({text}) {alias}", [f"{alias}.{column}" for column in columns]
+            return self._subquery(*self._query(share, None, depth + 1, stateless and beside == 1))
         unread = [declared for declared in self.streams if declared.stream.name not in self.used]
         declared = self.choices.pick(self.streams if not unread or self.choices.chance(4) else unread)
         self.used.add(declared.stream.name)

@@ -34,6 +34,7 @@ frozenset({'during'})
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -249,8 +250,8 @@ def _with_a_row_less(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, pa.Ta
             yield {other: rows for other, rows in {**tables, name: left}.items() if rows.num_rows}
 
 
-def may_refuse(strategy: str, options: Collection[tuple[str, Any]], plan: Plan) -> bool:
-    """Whether the strategy has a reason to refuse the plan."""
+def may_refuse(strategy: str, options: Collection[tuple[str, Any]], plan: Plan, before: Plan | None = None) -> bool:
+    """Whether the strategy has a reason to refuse the plan; `before` is the only one in force, if that is known."""
     others = any(isinstance(node, Distinct | Aggregate | Difference) for node in plan.walk())
     endless = any(window.longest >= NEVER for window in plan.windows())
     if strategy == "pause-drain-resume":
@@ -263,14 +264,16 @@ def may_refuse(strategy: str, options: Collection[tuple[str, Any]], plan: Plan) 
     # and other aggregates or differences make them differ.
     slides = any(window.window.slide is not None for window in plan.windows())
     final = _outermost_final(plan)
-    return final > 1 or (final == 1 and slides)
+    if before is not None and _outermost_final(before) == final:
+        return False
+    return sum(final.values()) > 1 or (bool(final) and slides)
 
 
-def _outermost_final(plan: Plan) -> int:
-    """How many aggregates and differences have none above them."""
+def _outermost_final(plan: Plan) -> Counter[Plan]:
+    """The aggregates and differences that have none above them."""
     if isinstance(plan, Aggregate | Difference):
-        return 1
-    return sum(_outermost_final(child) for child in plan.inputs)
+        return Counter([plan])
+    return sum((_outermost_final(child) for child in plan.inputs), Counter())
 
 
 class _Player:
@@ -307,7 +310,8 @@ class _Player:
             self._run.migrate(plan, change.strategy, **change.options)
         except BadMigration:
             assert self._run.plan == before, "a refused migration changed the plan"
-            assert may_refuse(change.strategy, change.options.items(), plan), "a migration was refused without a reason"
+            reasons = may_refuse(change.strategy, change.options.items(), plan, None if overlaps else before)
+            assert reasons, "a migration was refused without a reason"
             self.refused += 1
             return
         assert self._run.plan == plan, "the run does not have the plan it was migrated to"
