@@ -13,8 +13,12 @@ from midstream import ContinuousQuery, Stream
 from midstream.engine.join_side import JoinSide
 from midstream.errors import BadMigration, BrokenRun
 from midstream.testing import (
+    Migrate,
+    MigrationCase,
+    Scenario,
     assert_same_bag,
     assert_snapshot_equivalent,
+    heartbeat,
     join_intervals,
     script,
     snapshots,
@@ -320,3 +324,37 @@ def test_equal_aggregates_in_both_branches_of_a_union_keep_their_own_progress(st
         assert_snapshot_equivalent(pa.concat_tables(results), expected)
     assert (7, 0) not in refused
     assert len(refused) < 32
+
+
+@pytest.mark.parametrize("strategy", ["jisc", "moving-state"])
+def test_a_store_over_a_difference_that_is_further_in_the_new_plan_is_not_continued(strategy):
+    """The store of the old plan lacked what the new plan's inner differences have emitted already: a row was lost."""
+    MigrationCase(
+        Scenario.from_rows(
+            "SELECT DISTINCT d.n, y.k FROM (SELECT MAX(x.ts) AS n FROM s [RANGE 5 SLIDE 3] x "
+            "EXCEPT ALL (SELECT COUNT(*) AS n FROM (SELECT MAX(x.ts) AS n FROM s [RANGE 5 SLIDE 3] x) m) "
+            "EXCEPT ALL (SELECT x.j AS n FROM s [RANGE 5 SLIDE 5] x GROUP BY x.k, x.j)) d, s [RANGE 1] y "
+            "EXCEPT ALL (SELECT z.k, z.j FROM s [RANGE 10 SLIDE 4] z)",
+            [Stream("s", pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("j", pa.int64())]), "ts")],
+            [{"s": [(102, 1, 1)]}, heartbeat(121)],
+        ),
+        [Migrate(2, 0, strategy)],
+        first_plan=3,
+    ).check()
+
+
+@pytest.mark.parametrize("strategy", ["jisc", "moving-state"])
+def test_an_aggregate_of_which_one_plan_needs_no_column_is_the_same_in_another(strategy):
+    """It was not found again, because its place was known by its columns; then the migration was refused."""
+    case = MigrationCase(
+        Scenario.from_rows(
+            "SELECT DISTINCT y.k, z.k AS j FROM (SELECT SUM(k) AS n FROM a [RANGE 7 SLIDE 3] GROUP BY k) x, "
+            "b [RANGE 15 SLIDE 8] y, c [RANGE 20] z",
+            STREAMS[:3],
+            [{"a": [(7, 2, 0)], "b": [(4, 2, 0)], "c": [(5, 2, 0)]}, heartbeat(20)],
+        ),
+        [Migrate(2, 1, strategy)],
+        first_plan=4,
+    )
+    played = case.check()
+    assert (len(played.migrations), played.refused) == (1, 0)

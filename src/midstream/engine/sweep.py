@@ -88,7 +88,8 @@ class Sweep:
     ) -> None:
         self.groups = groups
         self.totals = tuple(totals)
-        self._grid = grid
+        # Windows whose rows are never valid have length 0.
+        self._grid = None if grid is None else max(1, grid)
         self.multiplicities = np.zeros(64, np.int64)
         self._plan = np.array(_layout(self.totals), np.int64).reshape(-1, 5)
         self._input_words = sum(total.input_words for total in self.totals) + extra_words

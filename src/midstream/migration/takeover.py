@@ -37,7 +37,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from midstream.algebra.plan import Plan
+from midstream.algebra.plan import Aggregate, Alias, Difference, Plan, Union, Window
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.box import Box, PlanBox
@@ -119,21 +119,17 @@ class _Takeover:
         if len(set(keys)) < len(keys):
             # Equal operators in different places may be differently far, and so may be all that is above them.
             donor = None
-        stores: dict[str, list[RowStore]] = {}
         self._sides: dict[tuple[str, tuple[str, ...]], list[JoinSide]] = {}
         self._operators: dict[tuple[str, ...], list[Operator]] = {}
         if donor is not None:
-            for store in donor.stores():
-                stores.setdefault(store.key, []).append(store.store)
             for join in donor.joins():
                 for side in join.sides:
                     self._sides.setdefault(side.state_key, []).append(side)
             for operator in donor.operators:
                 if operator.state_key is not None:
                     self._operators.setdefault(operator.state_key, []).append(operator)
-        self.box = PlanBox(plan, switch.windows, switch.chunk_rows, stores)
+        self.box, self._whole = self._with_stores_of(donor, plan, switch)
         self.box.sweep_share = SWEEP_SHARE if way is Way.JISC else 0
-        self.box.advance(switch.watermark)
         self._switch = switch
         self._record = switch.record
         self._way = way
@@ -145,7 +141,6 @@ class _Takeover:
         self._pasts: dict[tuple[int, tuple[str, ...]], Past] = {}
         self._predecessors = self._matched_final_operators()
         self._outermost = {id(operator) for operator in self.box.final_operators}
-        self._whole = self._present_in(self._operators)
         self._adopted: dict[int, Operator] = {}
         self._shared: dict[int, JoinSide] = {}
         assert len(self.box.final_operators) == len(keys), "all plans of a query have the same top part"
@@ -197,7 +192,7 @@ class _Takeover:
         for operator in self._emitting.operators:
             if operator.state_key is not None:
                 known.setdefault(operator.state_key, []).append(operator)
-        alike = self._present_in(known, with_stores=False)
+        alike = self._present_in(self.box, known, with_stores=False)
         pairs = zip(self.box.final_operators, self._in_the_same_places(), strict=True)
         return {
             id(new): old
@@ -207,21 +202,41 @@ class _Takeover:
 
     def _in_the_same_places(self) -> list[FinalOperator | None]:
         """For each outermost final operator of the new plan, the one in the old plan that stands in its place."""
-        old, new = self._emitting.final_operators, self.box.final_operators
+        old = self._emitting.final_operators
         if self._emitting.plan == self.box.plan:
             return list(old)
-        places = _places(self._emitting.root)
         standing: dict[tuple[object, ...], list[FinalOperator]] = {}
-        for operator in old:
-            standing.setdefault(places[id(operator)], []).append(operator)
-        places = _places(self.box.root)
-        found = [standing.get(places[id(operator)], []) for operator in new]
+        for place, operator in zip(_places(self._emitting.plan), old, strict=True):
+            standing.setdefault(place, []).append(operator)
+        found = [standing.get(place, []) for place in _places(self.box.plan)]
         return [there[0] if len(there) == 1 else None for there in found]
 
-    def _present_in(self, known: Mapping[tuple[str, ...], list[Operator]], with_stores: bool = True) -> set[int]:
+    def _with_stores_of(self, donor: PlanBox | None, plan: Plan, switch: Switch) -> tuple[PlanBox, set[int]]:
+        """The new box, and which of its operators are as the donor's (see ``_present_in``).
+
+        It continues the donor's stores of derived rows where these hold all rows: an operator below one may be further
+        in the new plan than it was in the old one, and then has emitted rows that are not in the store.
+        """
+        kept = [] if donor is None else donor.stores()
+        while True:
+            stores: dict[str, list[RowStore]] = {}
+            for store in kept:
+                stores.setdefault(store.key, []).append(store.store)
+            box = PlanBox(plan, switch.windows, switch.chunk_rows, stores)
+            box.advance(switch.watermark)
+            present = self._present_in(box, self._operators)
+            behind = {store.key for store in box.stores() if store.was_there and id(store) not in present}
+            if not behind:
+                return box, present
+            kept = [store for store in kept if store.key not in behind]
+
+    @staticmethod
+    def _present_in(
+        box: PlanBox, known: Mapping[tuple[str, ...], list[Operator]], with_stores: bool = True
+    ) -> set[int]:
         """Operators below which, themselves included, every state but those of joins is among the known ones."""
         present: set[int] = set()
-        for operator in self.box.operators:
+        for operator in box.operators:
             if not all(id(child) in present for child in operator.inputs):
                 continue
             if operator.state_key is not None:
@@ -410,23 +425,32 @@ class _ResortedPast:
         return [self._finder.state]
 
 
-def _places(root: Operator) -> dict[int, tuple[object, ...]]:
-    """By id, where an operator stands in the query: the sides of unions and the relations of join inputs above it.
+def _places(plan: Plan) -> list[tuple[object, ...]]:
+    """Where the outermost final operators stand in the query, from left to right.
 
-    It is the same in every plan, whatever the join order.
+    A place is made of the subqueries and the sides of unions around the operator, and the relations below it. It is the
+    same in every plan, whatever the join order.
     """
-    found: dict[int, tuple[object, ...]] = {}
-    pending: list[tuple[Operator, tuple[object, ...]]] = [(root, ())]
+    found: list[tuple[object, ...]] = []
+    pending: list[tuple[Plan, tuple[object, ...]]] = [(plan, ())]
     while pending:
-        operator, path = pending.pop()
-        found[id(operator)] = path
-        for side, child in enumerate(operator.inputs):
-            step: tuple[object, ...] = (side,) if len(operator.inputs) > 1 else ()
-            if isinstance(operator, JoinOperator):
-                relations = frozenset(field.relation for field in child.layout.fields)
-                step = () if _join_below(child) else (relations,)
-            pending.append((child, path + step))
+        node, around = pending.pop()
+        if isinstance(node, Aggregate | Difference):
+            found.append((*around, _relations(node)))
+            continue
+        for side, child in reversed(list(enumerate(node.inputs))):
+            step = (side,) if isinstance(node, Union) else (node.name,) if isinstance(node, Alias) else ()
+            pending.append((child, around + step))
     return found
+
+
+def _relations(plan: Plan) -> frozenset[str]:
+    """The FROM items that the plan reads, of its own query, not of subqueries."""
+    if isinstance(plan, Alias):
+        return frozenset([plan.name])
+    if isinstance(plan, Window):
+        return frozenset([plan.alias])
+    return frozenset().union(*(_relations(child) for child in plan.inputs))
 
 
 def _sides_of(join: JoinOperator) -> list[tuple[JoinSide, Operator]]:
