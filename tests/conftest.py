@@ -4,6 +4,7 @@ Hypothesis would also draw constants from the modules that happen to be loaded, 
 process has run before.
 """
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -68,8 +69,18 @@ def _shared(file):
     return bool(uses_spark), 'fixture(scope="module")' in text
 
 
+@pytest.fixture(scope="session", autouse=True)
+def working_directory(tmp_path_factory):
+    """Tests run in an empty directory of their own, and leave nothing in it: they depend on no other command."""
+    before, directory = Path.cwd(), tmp_path_factory.mktemp("working-directory")
+    os.chdir(directory)
+    yield directory
+    os.chdir(before)
+    assert os.listdir(directory) == [], "tests write to temporary directories, not to the working directory"
+
+
 @pytest.fixture(scope="session")
-def spark():
+def spark(working_directory):
     """Spark takes longer to start than most tests to run."""
     from midstream.spark import session
 

@@ -2,14 +2,13 @@
 
 import io
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from midstream.demo import show
+from midstream.demo import OUTPUT, show
 from midstream.demo.checking import Verdict, compare_with_duckdb
 from midstream.demo.recording import Phase, Recording
 from midstream.demo.runner import LocalRunner
@@ -146,7 +145,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_started(tmp_path):
     assert 'Did you mean "jisc"?' in refused.err
     refused = call("demo", "--strategy", "pause-drain-resume", "--no-spark")
     assert (refused.code, refused.err[:7]) == (1, "[M3004]")
-    assert not (tmp_path / "report").exists() and not Path("midstream-demo").exists()
+    assert not (tmp_path / "report").exists() and not OUTPUT.exists()
     (tmp_path / "file").touch()
     refused = call("demo", "--no-spark", "--output", tmp_path / "file" / "report")
     assert (refused.code, refused.err.count("\n")) == (1, 1)

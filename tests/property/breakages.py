@@ -231,7 +231,7 @@ BREAKAGES = (
     Breakage(
         "equal operators are matched wherever they stand", TAKEOVER,
         "return [there[0] if len(there) == 1 else None for there in found]",
-        "return [next((o for o in old if o.state_key == operator.state_key), None) for operator in new]",
+        "return [next((o for o in old if o.state_key == n.state_key), None) for n in self.box.final_operators]",
     ),
     Breakage(
         "how far inputs are does not count", TAKEOVER,
@@ -245,6 +245,10 @@ BREAKAGES = (
     Breakage(
         "the history of a final operator is what it emits next", TAKEOVER,
         "replay = operator.replay if isinstance(operator, FinalOperator) else operator.push", "replay = operator.push",
+    ),
+    Breakage(
+        "stores are continued though rows are missing in them", TAKEOVER,
+        "            if not behind:\n", "            if True:\n",
     ),
     # GenMig
     Breakage(

@@ -40,7 +40,7 @@ def _break(monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(case: MigrationCase):  # type: ignore[no-untyped-def]
         played = play(case)
         if any(isinstance(change, Migrate) and change.strategy == "gen-mig" for change in case.changes):
-            played.results = played.results.slice(0, played.results.num_rows // 2)
+            played.results_of_pushes = [played.results.slice(0, played.results.num_rows // 2)]
         return played
 
     monkeypatch.setattr(MigrationCase, "play", lossy)

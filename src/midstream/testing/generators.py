@@ -133,7 +133,10 @@ def random_scenario(
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
     plain = emphasis != "language"
     time = clock(choices, event_time)
-    declared = declared_streams(choices, time, choices.number(1, max_streams), plain)
+    # Where a distinct cuts rows depends on the order in which they arrive: several rows of few streams.
+    unordered = emphasis == "final over distinct"
+    count = choices.number(2, 3) if unordered else choices.number(1, max_streams)
+    declared = declared_streams(choices, time, count, plain)
     limits = QueryLimits(operators, windows, conditions, max_streams, min_streams, emphasis)
     writer = (PlanQueryWriter if plain else QueryWriter)(choices, time, declared, limits)
     text = writer.query()
@@ -142,9 +145,8 @@ def random_scenario(
     if limit is None:
         limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
     slides = writer.slides if isinstance(writer, PlanQueryWriter) else ()
-    return Scenario(
-        text, tuple(stream.stream for stream in read), pushes(choices, time, read, limit, batchings, slides)
-    )
+    steps = pushes(choices, time, read, limit, batchings, slides, unordered)
+    return Scenario(text, tuple(stream.stream for stream in read), steps)
 
 
 def scenarios(**limits: Any) -> st.SearchStrategy[Scenario]:

@@ -153,7 +153,7 @@ def _declare(choices: Choices, clock: Clock, name: str, key_kind: str, plain: bo
         others = [choices.pick(["integer", *_KINDS]) for _ in range(choices.number(1, len(_COLUMN_NAMES) - 1))]
         for column, kind in zip(_COLUMN_NAMES, [key_kind, *others], strict=False):
             columns.append(DeclaredColumn(column, kind, choices.pick(KINDS[kind][0])))
-    lateness = choices.pick([0, 0, 3, 9] if plain else [0, 0, 3, 20])
+    lateness = choices.pick([0, 0, 0, 3] if plain else [0, 0, 3, 20])
     schema = pa.schema([(column.name, column.type) for column in columns])
     stream = Stream(name, schema, event_time="ts", lateness=clock.lateness(lateness))
     return DeclaredStream(stream, tuple(columns), lateness)
@@ -170,11 +170,13 @@ def pushes(
     max_rows: int,
     batchings: Sequence[str],
     slides: Sequence[int] = (),
+    unordered: bool = False,
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
     `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
-    stand at their boundaries and one tick before and after them.
+    stand at their boundaries and one tick before and after them. If `unordered`, rows arrive in any order as long as
+    one of the streams is slow; otherwise they do so now and then.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
@@ -185,11 +187,15 @@ def pushes(
     steps: list[Any] = []
     batch: dict[str, list[tuple[Any, ...]]] = {}
     # There is no watermark before every stream has had a row.
-    early = _disordered_beginning(choices, waiting) if slides and choices.chance(2) else {}
-    first = [name for name, rows in waiting.items() if rows] if slides and not early and not choices.chance(3) else []
+    first: list[str] = []
+    early: dict[str, int] = {}
+    if unordered or (slides and choices.chance(3)):
+        first, early = _in_any_order(choices, waiting)
+    elif slides and not choices.chance(3):
+        first = [name for name, rows in waiting.items() if rows]
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
-        unordered = [name for name in left if positions[name] < early.get(name, 0)]
-        name = first.pop() if first else choices.pick(unordered or left)
+        next_ones = [name for name in left if positions[name] < early.get(name, 0)] or left
+        name = first.pop() if first else choices.pick(next_ones)
         step, values = waiting[name][positions[name]]
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
@@ -200,30 +206,34 @@ def pushes(
             batch = {}
     if slides:
         # Results that wait for certainty come one slide after the other, if there is time for that before the end.
-        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 4))]
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 6))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
 
-def _disordered_beginning(choices: Choices, waiting: dict[str, list[_Arrival]]) -> dict[str, int]:
-    """Let one stream begin after rows of the others, and those be in any order: before it has a row, none is late.
+def _in_any_order(choices: Choices, waiting: dict[str, list[_Arrival]]) -> tuple[list[str], dict[str, int]]:
+    """Let one stream be slow, and rows of the others arrive in any order: none is late before the slow one moves on.
 
-    Shuffles the rows in place; says how many of each stream are to arrive before any other row.
+    Changes `waiting`. The slow stream is the one to begin, with the oldest row of all, or it begins after the others;
+    then come so many rows of each other stream.
     """
-    beginning = [name for name, rows in waiting.items() if rows]
-    if len(beginning) < 2:
-        return {}
-    beginning.remove(choices.pick(beginning))
+    names = [name for name, rows in waiting.items() if rows]
+    times = [time for rows in waiting.values() for time, _ in rows if time is not None]
+    if len(names) < 2 or not times:
+        return [], {}
+    slow = choices.pick(names)
+    begins = not choices.chance(3)
+    if begins:
+        waiting[slow][0] = (min(times), waiting[slow][0][1])
     early = {}
-    for name in beginning:
-        count = len(waiting[name])
-        early[name] = choices.pick([count, count, choices.number(1, count)])
-    for name, count in early.items():
-        rows = waiting[name]
-        for place in range(count - 1):
-            other = choices.number(place, count - 1)
-            rows[place], rows[other] = rows[other], rows[place]
-    return early
+    for name in names:
+        if name != slow:
+            rows = waiting[name]
+            early[name] = count = choices.pick([len(rows), len(rows), choices.number(1, len(rows))])
+            for place in range(count - 1):
+                other = choices.number(place, count - 1)
+                rows[place], rows[other] = rows[other], rows[place]
+    return [slow] if begins else [], early
 
 
 class _Palette:

@@ -129,8 +129,9 @@ class _ChangeWriter:
         else:
             moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
-        if self._rebuilds and choices.chance(5):
-            changes.append(Rebuild(choices.number(0, moment), choices.pick(REBUILDS)))
+        if self._rebuilds and choices.chance(2):
+            before = max(choices.number(0, moment), choices.number(0, moment))
+            changes.append(Rebuild(before, choices.pick(REBUILDS)))
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
             if self._rebuilds and not choices.chance(3):

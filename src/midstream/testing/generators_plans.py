@@ -80,7 +80,7 @@ class PlanQueryWriter:
         if self.limits.emphasis == "final beside incremental":
             return self._final_beside_incremental(max(2, min(budget, 3)))
         if self.limits.emphasis == "final over distinct":
-            return self._final_over_distinct(max(3, min(budget + 1, 4)))
+            return self._final_over_distinct(self.choices.pick([2, 2, 3]))
         if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
             return self._beside_a_stream(max(1, budget - 1))
         return self._query(budget, None, 0, stateless=True)[0]
@@ -98,6 +98,9 @@ class PlanQueryWriter:
         """The operator over a join of an aggregate, a difference or a distinct with streams, as (text, columns)."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
+        if final == "aggregate" and budget > 2 and self.choices.chance(2):
+            # Aggregates over joins have partial aggregates to be exchanged for.
+            share = 2
         limits = self.limits
         if "slide" in limits.windows:
             self.limits = replace(limits, windows={"slide"})
@@ -114,14 +117,19 @@ class PlanQueryWriter:
         a plan that has run, one that took its state over and one that was rebuilt; what is final must not.
         """
         if self.choices.chance(4):
-            text, columns = self._final_joined_with_rows(budget - 1, "distinct")
+            text, columns = self._final_joined_with_rows(budget, "distinct")
         else:
             operator = self.choices.pick(["distinct", "distinct", "distinct", "union"])
-            text, columns = self._query(budget - 1, None, _DEEPEST, stateless=False, operator=operator)
+            text, columns = self._query(budget, None, _DEEPEST, stateless=False, operator=operator)
         if self.choices.chance(4):
             return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
-        other, others = self._query(1, len(columns), 1, stateless=False, operator="plain")
-        if self.choices.chance(4):
+        limits = self.limits
+        if not self.choices.chance(4):
+            # What is subtracted for an instant leaves most of the rows.
+            self.limits = replace(limits, windows={"now"})
+        other, others = self._query(1, len(columns), _DEEPEST, stateless=False, operator="plain")
+        self.limits = limits
+        if self.choices.chance(8):
             text, columns, other = other, others, text
         text += f" {self.choices.pick(['EXCEPT ALL', 'EXCEPT ALL', 'EXCEPT'])} ({other})"
         if beside := self._beside(3):
