@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pa_parquet
 
 from midstream.cli.failures import DONE, INTERRUPTED, explained
+from midstream.cli.late_rows import LateRowsWarning
 from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
 from midstream.cli.places import exists, is_remote
@@ -156,7 +157,7 @@ def _run(
     began = time.monotonic()
     total = _total_rows(found) if until_end else None
     with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
-        watch = _Watch(live, view, interruption)
+        watch = _Watch(live, view, LateRowsWarning(found, output), interruption)
         _work(live, writer, watch, until_end)
     return _told(asked, live, output, time.monotonic() - began, interruption.is_asked, before)
 
@@ -215,9 +216,12 @@ class _Interruption:
 class _Watch:
     """Looks at the query while it works, shows its figures, and ends it when it is interrupted."""
 
-    def __init__(self, live: LiveQuery, view: LiveView, interruption: _Interruption) -> None:
+    def __init__(
+        self, live: LiveQuery, view: LiveView, late_rows: LateRowsWarning, interruption: _Interruption
+    ) -> None:
         self._live = live
         self._view = view
+        self._late_rows = late_rows
         self._interruption = interruption
 
     def for_ever(self, running: StreamingQuery) -> None:
@@ -244,7 +248,9 @@ class _Watch:
             raise problems[0]
 
     def _look(self) -> None:
-        self._view.show(self._live.metrics(), self._live.rates())
+        metrics = self._live.metrics()
+        self._view.show(metrics, self._live.rates())
+        self._late_rows.check(metrics)
 
 
 def _noting(running: StreamingQuery, problems: list[BaseException]) -> Any:
