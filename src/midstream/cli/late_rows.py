@@ -34,12 +34,12 @@ class LateRowsWarning:
         lateness = f"its lateness ({source.lateness})" if source.lateness else "a lateness of 0"
         text = (
             f'{share:.0%} of the rows of stream "{source.name}" so far were late and have been dropped '
-            f"({counts['late']:,} of {counts['rows']:,}). They arrived after rows that are newer by more than {lateness}. "
+            f"({counts['late']:,} of {counts['rows']:,}). They came after rows that are newer by more than {lateness}. "
             f"Give the stream a longer lateness: --lateness {source.name}=..."
         )
         if source.is_file:
             text += (
-                ". Spark reads files in the order of their modification times, and files of the same time in any order: "
+                ". Spark reads files in the order of their modification times, those of the same time in any order: "
                 "give them times in the order of their rows (touch), or let a batch read more of them "
                 f"(--option {source.name}.maxFilesPerTrigger=...)"
             )
