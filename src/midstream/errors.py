@@ -307,7 +307,7 @@ class DeploymentError(MidstreamError):
 
 
 class BadArgument(DeploymentError):
-    """The command line says something that cannot be meant."""
+    """Invalid usage of the command line."""
 
     code = "M5001"
 

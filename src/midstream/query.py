@@ -27,6 +27,7 @@ from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.engine.box import CHUNK_ROWS
 from midstream.errors import BadPlan, BadStreamDeclaration, SparkMissing
+from midstream.installation import install_command
 from midstream.planning import default_plan, equivalent_plans, plan_with_join_order
 from midstream.run import LocalRun
 
@@ -90,7 +91,7 @@ class ContinuousQuery:
             live_query = importlib.import_module("midstream.spark.live_query")
         except ModuleNotFoundError as missing:
             raise SparkMissing(
-                f"Spark is not installed: {missing}", hint='Install it with pip install "midstream[spark]".'
+                f"Spark is not installed: {missing}", hint=f"Install it with {install_command('spark')}."
             ) from None
         live: LiveQuery = live_query.LiveQuery(self, frames, plan, **options)
         return live

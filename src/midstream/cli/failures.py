@@ -4,7 +4,7 @@
 |---|---|
 | 0 | done |
 | 1 | refused, failed, or (verify) the results differ |
-| 2 | the command line cannot be meant |
+| 2 | invalid usage |
 | 3 | (migrate) accepted, but what was waited for has not happened yet |
 | 130 | interrupted (Ctrl-C, SIGTERM) |
 """
@@ -23,6 +23,7 @@ import typer
 from midstream.cli.output import Output
 from midstream.cli.spark_failures import explain_spark_failure, is_of_spark
 from midstream.errors import BadArgument, MidstreamError, PackageMissing, PathProblem, SparkFailed
+from midstream.installation import install_command
 
 __all__ = ["DONE", "FAILED", "INTERRUPTED", "PENDING", "USAGE", "explained", "reports_failures"]
 
@@ -80,7 +81,7 @@ def explained(problem: BaseException) -> MidstreamError:
         if package in _EXTRAS:
             return PackageMissing(
                 f"the package {package} is not installed",
-                hint=f'Install it with pip install "midstream[{_EXTRAS[package]}]".',
+                hint=f"Install it with {install_command(_EXTRAS[package])}.",
             )
     if isinstance(problem, UnicodeDecodeError):
         return PathProblem("a file that should be text is not", detail=str(problem))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from midstream.errors import PackageMissing
+from midstream.installation import install_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ def run_demo(
     except ModuleNotFoundError as missing:
         raise PackageMissing(
             f"the demo needs a package that is not installed: {missing.name}",
-            hint='Install everything it needs with pip install "midstream[demo]".',
+            hint=f"Install everything it needs with {install_command('demo')}.",
         ) from None
     with tempfile.TemporaryDirectory(prefix="midstream-demo-", ignore_cleanup_errors=True) as folder:
         return int(show.show_demo(strategy, spark, OUTPUT if output is None else output, console, Path(folder)))

