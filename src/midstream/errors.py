@@ -17,12 +17,11 @@ import re
 from collections.abc import Iterable
 
 __all__ = [
-    "AlreadyRuns",
+    "AlreadyRunning",
     "AmbiguousColumn",
     "BadArgument",
     "BadGrouping",
     "BadJoinOrder",
-    "BadMigration",
     "BadPlan",
     "BadStreamDeclaration",
     "BadWindow",
@@ -36,12 +35,14 @@ __all__ = [
     "JavaMissing",
     "MalformedRow",
     "MidstreamError",
+    "MigrationRefused",
     "MissingColumn",
     "NoControlDirectory",
     "NotRunning",
     "NotStreaming",
     "NotSupported",
     "PackageMissing",
+    "ParseError",
     "PathProblem",
     "PlanError",
     "PortInUse",
@@ -50,7 +51,6 @@ __all__ = [
     "RunError",
     "SparkFailed",
     "SparkMissing",
-    "SyntaxProblem",
     "TypeMismatch",
     "UnboundedState",
     "UnknownColumn",
@@ -148,7 +148,7 @@ class QueryError(MidstreamError):
         return [prefix + before + after, " " * len(prefix) + blank + "^"]
 
 
-class SyntaxProblem(QueryError):
+class ParseError(QueryError):
     code = "M1001"
 
 
@@ -228,7 +228,7 @@ class BrokenRun(RunError):
     code = "M3003"
 
 
-class BadMigration(RunError):
+class MigrationRefused(RunError):
     """The plan cannot be replaced in this way; the query goes on with the one it has."""
 
     code = "M3004"
@@ -340,7 +340,7 @@ class NotRunning(DeploymentError):
     code = "M5006"
 
 
-class AlreadyRuns(DeploymentError):
+class AlreadyRunning(DeploymentError):
     """Another process runs the query."""
 
     code = "M5007"

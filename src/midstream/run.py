@@ -27,7 +27,7 @@ from midstream.engine.box import CHUNK_ROWS
 from midstream.engine.intake import Intake
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.windows import Rows
-from midstream.errors import BadMigration, DecreasingWatermark, FinishedRun, PushedTypeMismatch
+from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
 from midstream.migration.cell import Cell
 from midstream.migration.takeover import Way
 
@@ -128,7 +128,7 @@ class LocalRun:
         try:
             chosen = Way(way)
         except ValueError:
-            raise BadMigration(
+            raise MigrationRefused(
                 f"there is no way {way!r} to rebuild", detail='There are "moving-state" and "jisc".'
             ) from None
         self._cell.rebuild(chosen)

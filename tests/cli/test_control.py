@@ -11,7 +11,7 @@ from midstream.cli.run import _check_control
 from midstream.cli.run_file import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning, PathProblem
+from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, PathProblem
 from midstream.spark.control import is_for
 from midstream.spark.remote import RemoteQuery
 from tests.cli.commanding import call, control_of, told
@@ -172,7 +172,7 @@ def test_only_one_process_runs_a_query(tmp_path):
     assert is_running(tmp_path) is None
     with running(tmp_path):
         assert is_running(tmp_path) is True
-        with pytest.raises(AlreadyRuns), running(tmp_path):
+        with pytest.raises(AlreadyRunning), running(tmp_path):
             pass
     assert is_running(tmp_path) is False
 

@@ -120,9 +120,7 @@ def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "midstream.cli.commands", raising=False)
     monkeypatch.delitem(sys.modules, "midstream.cli.failures", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        SystemExit, match=r'package typer\. Install .* with .*"midstream\[cli,spark,testing\]'
-    ):
+    with pytest.raises(SystemExit, match=r'package typer\. Install .* with .*"midstream\[cli,spark,testing\]'):
         app.main()
 
 

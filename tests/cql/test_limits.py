@@ -12,7 +12,7 @@ from midstream import ContinuousQuery
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.cql.query_grammar import MAX_RELATIONS
-from midstream.errors import BadJoinOrder, BadStreamDeclaration, NotSupported, QueryError, SyntaxProblem
+from midstream.errors import BadJoinOrder, BadStreamDeclaration, NotSupported, ParseError, QueryError
 from tests.cql.declared import STREAMS
 
 MANY = [
@@ -147,7 +147,7 @@ def test_a_name_of_100_000_letters_does_not_fill_the_message(text: str) -> None:
 
 @pytest.mark.parametrize("text", [None, b"SELECT price FROM bids", 5, ["SELECT 1"]])
 def test_what_is_no_text_is_refused_as_such(text: Any) -> None:
-    with pytest.raises(SyntaxProblem, match=f"the query is of type {type(text).__name__}, not text") as caught:
+    with pytest.raises(ParseError, match=f"the query is of type {type(text).__name__}, not text") as caught:
         ContinuousQuery(text, STREAMS)
     assert caught.value.hint
 

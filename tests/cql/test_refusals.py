@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from midstream.cql import parse
-from midstream.errors import NotSupported, SyntaxProblem
+from midstream.errors import NotSupported, ParseError
 from tests.cql.declared import STREAMS, refusal
 
 JOINED = "FROM bids [NOW] b"
@@ -137,7 +137,7 @@ def test_known_sql_is_refused_by_name(query: str, message: str) -> None:
 )
 def test_syntax_problem_says_what_was_expected(query: str, message: str) -> None:
     error = refusal(query)
-    assert isinstance(error, SyntaxProblem)
+    assert isinstance(error, ParseError)
     assert error.message == message
 
 
@@ -151,7 +151,7 @@ def test_refusal_shows_the_line_and_a_caret() -> None:
 
 
 def test_half_a_surrogate_pair_is_refused_and_can_be_printed() -> None:
-    with pytest.raises(SyntaxProblem, match="half of a character") as caught:
+    with pytest.raises(ParseError, match="half of a character") as caught:
         parse("SELECT '\ud800' FROM bids", STREAMS)
     assert caught.value.position == 8
     assert "SELECT '?' FROM bids" in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Union
 from midstream.engine.windows import Rows
-from midstream.errors import BadJoinOrder, BadMigration, BadPlan, FinishedRun
+from midstream.errors import BadJoinOrder, BadPlan, FinishedRun, MigrationRefused
 from midstream.migration.cell import Cell
 from midstream.planning.rules.split_conjunctions import split_conjunctions
 from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
@@ -130,17 +130,17 @@ def test_a_change_to_where_a_migration_leads_already_is_none():
 
 FOREIGN = ContinuousQuery("SELECT a.ts AS i FROM a [RANGE 10], b [RANGE 8] WHERE a.k = b.k", STREAMS)
 REFUSALS = [
-    (RIGHT_DEEP, "jsic", {}, BadMigration, "M3004", "no migration strategy 'jsic'", 'Did you mean "jisc"?'),
-    (RIGHT_DEEP, None, {}, BadMigration, "M3004", "no migration strategy None", None),
-    (RIGHT_DEEP, "gen-mig", {"shortend": True}, BadMigration, "M3004", 'no option "shortend"', '"shortened"'),
-    (RIGHT_DEEP, "jisc", {"variant": "x"}, BadMigration, "M3004", 'no option "variant"', None),
-    (RIGHT_DEEP, "moving-state", {"shortened": 1}, BadMigration, "M3004", 'no option "shortened"', None),
-    (RIGHT_DEEP, "gen-mig", {"shortened": "yes"}, BadMigration, "M3004", "of gen-mig is 'yes'", "True or False"),
-    (RIGHT_DEEP, "gen-mig", {"variant": ["x"]}, BadMigration, "M3004", "no variant", None),
-    (RIGHT_DEEP, "parallel-track", {"_other": 1}, BadMigration, "M3004", 'no option "_other"', None),
-    (RIGHT_DEEP, "gen-mig", {"variant": "coalesc"}, BadMigration, "M3004", "no variant 'coalesc'", '"coalesce"'),
-    (RIGHT_DEEP, "gen-mig", {"variant": None}, BadMigration, "M3004", "no variant None", None),
-    (RIGHT_DEEP, "pause-drain-resume", {}, BadMigration, "M3004", "plan with state", "jisc or moving-state"),
+    (RIGHT_DEEP, "jsic", {}, MigrationRefused, "M3004", "no migration strategy 'jsic'", 'Did you mean "jisc"?'),
+    (RIGHT_DEEP, None, {}, MigrationRefused, "M3004", "no migration strategy None", None),
+    (RIGHT_DEEP, "gen-mig", {"shortend": True}, MigrationRefused, "M3004", 'no option "shortend"', '"shortened"'),
+    (RIGHT_DEEP, "jisc", {"variant": "x"}, MigrationRefused, "M3004", 'no option "variant"', None),
+    (RIGHT_DEEP, "moving-state", {"shortened": 1}, MigrationRefused, "M3004", 'no option "shortened"', None),
+    (RIGHT_DEEP, "gen-mig", {"shortened": "yes"}, MigrationRefused, "M3004", "of gen-mig is 'yes'", "True or False"),
+    (RIGHT_DEEP, "gen-mig", {"variant": ["x"]}, MigrationRefused, "M3004", "no variant", None),
+    (RIGHT_DEEP, "parallel-track", {"_other": 1}, MigrationRefused, "M3004", 'no option "_other"', None),
+    (RIGHT_DEEP, "gen-mig", {"variant": "coalesc"}, MigrationRefused, "M3004", "no variant 'coalesc'", '"coalesce"'),
+    (RIGHT_DEEP, "gen-mig", {"variant": None}, MigrationRefused, "M3004", "no variant None", None),
+    (RIGHT_DEEP, "pause-drain-resume", {}, MigrationRefused, "M3004", "plan with state", "jisc or moving-state"),
     ("a (b c)", "jisc", {}, BadJoinOrder, "M2002", 'does not name "d"', "Name each alias"),
     ("a (b (c e))", "jisc", {}, BadJoinOrder, "M2002", 'names "e"', "aliases and parentheses"),
     ("a (b (c d)", "jisc", {}, BadJoinOrder, "M2002", "does not close", None),
@@ -171,7 +171,7 @@ def test_what_is_refused_changes_nothing(plan, strategy, options, kind, code, te
 def test_a_way_to_rebuild_that_does_not_exist_is_refused():
     run = QUERY.run_locally(LEFT_DEEP)
     results = play(run, until=20)
-    with pytest.raises(BadMigration, match="no way 'parallel-track' to rebuild") as refusal:
+    with pytest.raises(MigrationRefused, match="no way 'parallel-track' to rebuild") as refusal:
         run.rebuild("parallel-track")
     assert refusal.value.code == "M3004"
     assert "moving-state" in refusal.value.detail
@@ -199,7 +199,7 @@ def test_unbounded_windows_are_refused_by_strategies_that_wait_for_their_end(way
     results = [run.push(step) for step in pushes()[:20]]
     strategy, options = WAYS[way]
     if strategy in ("parallel-track", "gen-mig"):
-        with pytest.raises(BadMigration, match=f"{strategy} never ends") as refusal:
+        with pytest.raises(MigrationRefused, match=f"{strategy} never ends") as refusal:
             run.migrate(RIGHT_DEEP, strategy, **options)
         assert "moving-state or jisc" in refusal.value.hint
         assert (run.plan, run.metrics()["migrations"]) == (query.plan(LEFT_DEEP), [])
@@ -241,7 +241,7 @@ def refused(strategy, options, text, hint):
     def change(run, plans):
         before = run.plan, run.migrating, run.metrics()
         other = next(plan for plan in reversed(plans) if plan != run.plan)
-        with pytest.raises(BadMigration, match=text) as refusal:
+        with pytest.raises(MigrationRefused, match=text) as refusal:
             run.migrate(other, strategy, **options)
         assert refusal.value.code == "M3004"
         assert hint in refusal.value.hint
@@ -334,7 +334,7 @@ def test_an_aggregate_ahead_of_other_rows_is_replaced_only_when_they_have_caught
         before = run.plan, run.migrating, run.metrics()
         try:
             run.migrate(lagging(plans), strategy)
-        except BadMigration as refusal:
+        except MigrationRefused as refusal:
             assert "cannot replace a plan whose results are final up to different instants" in str(refusal)
             assert (refusal.code, "Use gen-mig" in refusal.hint) == ("M3004", True)
             assert (run.plan, run.migrating, run.metrics()) == before
@@ -357,7 +357,7 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
     def change(run, plans):
         assert run.watermark % 7
         before = run.plan, run.migrating, run.metrics()
-        with pytest.raises(BadMigration, match="final up to different instants"):
+        with pytest.raises(MigrationRefused, match="final up to different instants"):
             run.migrate(lagging(plans), strategy)
         assert (run.plan, run.migrating, run.metrics()) == before
 
@@ -673,7 +673,7 @@ def test_pause_drain_resume_is_refused_with_state(text):
     query = ContinuousQuery(text, used)
     first, *_, last = query.plans()
     run = query.run_locally(first)
-    with pytest.raises(BadMigration, match="cannot change a plan with state") as refusal:
+    with pytest.raises(MigrationRefused, match="cannot change a plan with state") as refusal:
         run.migrate(last, "pause-drain-resume")
     assert refusal.value.hint == "Use jisc or moving-state."
     assert "would be lost" in refusal.value.detail

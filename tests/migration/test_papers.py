@@ -12,7 +12,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.engine.past import JoinedPast
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.migration import gen_mig
 from midstream.migration.parallel_track import ParallelTrackBox
 from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
@@ -118,7 +118,7 @@ def test_example_1_parallel_track_repeats_a_tuple_if_it_is_forced_to(as_publishe
 def test_example_1_is_refused_where_results_would_be_wrong(way):
     run = FIGURE_2.run_locally(DISTINCT_ABOVE)
     run.push({"A": letters(10), "B": letters(20)}, watermark=40)
-    with pytest.raises(BadMigration, match="distinct") as refusal:
+    with pytest.raises(MigrationRefused, match="distinct") as refusal:
         migrate(run, DISTINCT_BELOW, way)
     assert ("gen-mig" in refusal.value.hint) == way.startswith("parallel-track")
     assert run.plan == DISTINCT_ABOVE
@@ -454,7 +454,7 @@ def test_differences_are_refused_where_results_would_be_wrong(text, way):
     query = ContinuousQuery(text, [Stream(name, SCHEMA, "ts") for name in "abcd"])
     plans = {subtracted(plan): plan for plan in query.plans()}
     run = query.run_locally(plans["abcd"])
-    with pytest.raises(BadMigration, match="difference"):
+    with pytest.raises(MigrationRefused, match="difference"):
         migrate(run, plans["adbc"], way)
     assert run.plan == plans["abcd"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.engine.join_side import JoinSide
-from midstream.errors import BadMigration, BrokenRun
+from midstream.errors import BrokenRun, MigrationRefused
 from midstream.testing import (
     Migrate,
     MigrationCase,
@@ -124,7 +124,7 @@ def test_endless_overlapping_is_refused_before_the_stack_ends(strategy):
     text = "SELECT a.v FROM a [RANGE 9999], b [RANGE 9999], c [RANGE 9999] WHERE a.k = b.k AND b.k = c.k"
     run = ContinuousQuery(text, STREAMS).run_locally("(a b) c")
     results = 0
-    with pytest.raises(BadMigration, match="side by side"):
+    with pytest.raises(MigrationRefused, match="side by side"):
         for now in range(100):
             results += run.push({name: rows((now, now, 1)) for name in "abc"}).num_rows
             run.migrate("a (b c)" if now % 2 == 0 else "(a b) c", strategy)
@@ -178,7 +178,7 @@ def test_options_of_a_wrong_type_are_refused_also_for_the_plan_in_force(strategy
     text = "SELECT a.v FROM a [RANGE 90], b [RANGE 90] WHERE a.k = b.k"
     run = ContinuousQuery(text, STREAMS).run_locally("a b")
     for order in ("a b", "b a"):
-        with pytest.raises(BadMigration):
+        with pytest.raises(MigrationRefused):
             run.migrate(order, strategy, **options)
 
 
@@ -291,7 +291,7 @@ def test_an_aggregate_that_is_ahead_of_a_stream_is_not_replaced_by_one_that_lags
     )
     run = query.run_locally(plain)
     run.push({name: rows((1, 1, 0), (70, 1, 0)) for name in "abc"})
-    with pytest.raises(BadMigration, match="final up to different instants"):
+    with pytest.raises(MigrationRefused, match="final up to different instants"):
         run.migrate(partial, "jisc")
     assert run.plan == plain
     run.migrate(partial, "gen-mig")
@@ -318,7 +318,7 @@ def test_equal_aggregates_in_both_branches_of_a_union_keep_their_own_progress(st
         results = [run.push(step) for step in steps]
         try:
             run.migrate(plans[other], strategy)
-        except BadMigration:
+        except MigrationRefused:
             refused.add((first, other))
         results.append(run.finish())
         assert_snapshot_equivalent(pa.concat_tables(results), expected)

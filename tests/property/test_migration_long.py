@@ -9,7 +9,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.engine import row_store
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "j": pa.int32(), "s": pa.string()})
@@ -86,7 +86,7 @@ def run_dense(text: str, seed: int, crashes: bool) -> tuple[pa.Table, dict, list
             strategy, options = choose.choice(list(STRATEGIES.values()))
             try:
                 run.migrate(choose.choice(plans), strategy, **options)
-            except BadMigration:
+            except MigrationRefused:
                 continue
             done.add(strategy)
     results.append(run.finish())

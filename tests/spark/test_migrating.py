@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from midstream import ContinuousQuery, Stream
-from midstream.errors import BadJoinOrder, BadMigration, BadPlan, CheckpointMismatch, FinishedRun
+from midstream.errors import BadJoinOrder, BadPlan, CheckpointMismatch, FinishedRun, MigrationRefused
 from midstream.testing import assert_same_bag, join_intervals
 from tests.spark.test_control import NO_COMMANDS
 
@@ -126,10 +126,10 @@ def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
     for plan, strategy, options, error in [
         ("a (b x)", "jisc", {}, BadJoinOrder),
         (other.plan(), "jisc", {}, BadPlan),
-        ("a (b c)", "jisk", {}, BadMigration),
-        ("a (b c)", "gen-mig", {"variant": "coalesced"}, BadMigration),
-        ("a (b c)", "jisc", {"fast": True}, BadMigration),
-        ("a (b c)", "pause-drain-resume", {}, BadMigration),
+        ("a (b c)", "jisk", {}, MigrationRefused),
+        ("a (b c)", "gen-mig", {"variant": "coalesced"}, MigrationRefused),
+        ("a (b c)", "jisc", {"fast": True}, MigrationRefused),
+        ("a (b c)", "pause-drain-resume", {}, MigrationRefused),
     ]:
         with pytest.raises(error):
             live.migrate(plan, strategy, **options)

@@ -20,7 +20,7 @@ from types import NoneType
 from midstream.cli.places import is_remote
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRuns, CheckpointMismatch, NotRunning, quoted
+from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, quoted
 from midstream.regular_files import open_regular, read_json, read_text
 
 __all__ = ["MASTER", "RunFile", "is_running", "note_failure", "noted_failure", "running", "running_process"]
@@ -146,13 +146,13 @@ class RunFile:
 
 @contextlib.contextmanager
 def running(control: Path) -> Iterator[None]:
-    """While this process runs the query of a control directory; raises ``AlreadyRuns`` if another does."""
+    """While this process runs the query of a control directory; raises ``AlreadyRunning`` if another does."""
     control.mkdir(parents=True, exist_ok=True)
     with open_regular(control / "run.lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise AlreadyRuns(
+            raise AlreadyRunning(
                 f"the query in {control} runs already, as process {running_process(control) or 'unknown'}",
                 hint="End it first, or give another --control and --checkpoint.",
             ) from None

@@ -193,7 +193,7 @@ def _other_checkpoint(text: str) -> MidstreamError | None:
 def _concurrent(text: str) -> MidstreamError | None:
     if "CONCURRENT_STREAM_LOG_UPDATE" not in text and "Multiple streaming queries are concurrently using" not in text:
         return None
-    return errors.AlreadyRuns("another query uses the same checkpoint", hint="End one of them.")
+    return errors.AlreadyRunning("another query uses the same checkpoint", hint="End one of them.")
 
 
 def _out_of_memory(text: str) -> MidstreamError | None:

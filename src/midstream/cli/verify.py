@@ -25,7 +25,7 @@ from midstream.cli.places import is_remote
 from midstream.cli.run import batch_frame
 from midstream.cli.run_file import MASTER, RunFile, is_running
 from midstream.cli.spark_process import spark_session
-from midstream.errors import AlreadyRuns, BadArgument, RunError
+from midstream.errors import AlreadyRunning, BadArgument, RunError
 from midstream.spark.remote import RemoteQuery
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def verify(control: Path, output: Output) -> int:
 def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> dict[str, Any]:
     """The last figures of a run that can be verified."""
     if is_running(remote.control_dir):
-        raise AlreadyRuns("the query still runs", hint="Wait for its end: midstream status shows how far it is.")
+        raise AlreadyRunning("the query still runs", hint="Wait for its end: midstream status shows how far it is.")
     status = remote.status()
     if status is None or not status.get("has_ended"):
         raise RunError(

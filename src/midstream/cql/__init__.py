@@ -19,7 +19,7 @@ from midstream.algebra.stream import Stream
 from midstream.cql.binder import Binder
 from midstream.cql.cursor import check_text
 from midstream.cql.dialect import Cql
-from midstream.errors import BadStreamDeclaration, NotSupported, SyntaxProblem
+from midstream.errors import BadStreamDeclaration, NotSupported, ParseError
 
 __all__ = ["parse"]
 
@@ -39,6 +39,6 @@ def parse(text: str, streams: Sequence[Stream]) -> Plan:
         assert query is not None
         return Binder(text, declared).plan(query)
     except SqlglotError as error:
-        raise SyntaxProblem("cannot read the query", detail=str(error), text=text, position=0) from None
+        raise ParseError("cannot read the query", detail=str(error), text=text, position=0) from None
     except RecursionError:
         raise NotSupported("the query is nested too deeply", text=text, position=0) from None

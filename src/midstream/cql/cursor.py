@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 from sqlglot import Token, TokenType, exp
 
 from midstream.cql.unsupported import CLAUSES
-from midstream.errors import NotSupported, SyntaxProblem
+from midstream.errors import NotSupported, ParseError
 
 __all__ = ["MAX_NESTING", "Cursor", "check_text"]
 
@@ -31,7 +31,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 def check_text(text: str) -> None:
     """Refuse what the tokenizer cannot cut into tokens: open quotes and comments, endless text, and hints."""
     if not isinstance(text, str):
-        raise SyntaxProblem(
+        raise ParseError(
             f"the query is of type {type(text).__name__}, not text",
             hint='Write ContinuousQuery("SELECT ... FROM ...", streams=[...]).',
         )
@@ -41,7 +41,7 @@ def check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         printable = text.encode(errors="replace").decode()
-        raise SyntaxProblem("half of a character", text=printable, position=error.start) from None
+        raise ParseError("half of a character", text=printable, position=error.start) from None
     position = 0
     while found := _QUOTED.search(text, position):
         opened, place, position = found["open"], found.start(), found.end()
@@ -51,10 +51,10 @@ def check_text(text: str) -> None:
             raise NotSupported("hints are not supported", text=text, position=place)
         elif opened == "{":
             # sqlglot's tokenizer would take {# ... #} for a comment.
-            raise SyntaxProblem("unexpected character '{'", text=text, position=place)
+            raise ParseError("unexpected character '{'", text=text, position=place)
         elif opened:
             what = "string" if opened == "'" else "quoted name"
-            raise SyntaxProblem(f"the {what} is not closed", hint=f"Close it with {opened}.", text=text, position=place)
+            raise ParseError(f"the {what} is not closed", hint=f"Close it with {opened}.", text=text, position=place)
 
 
 def _end_of_comment(text: str, start: int) -> int:
@@ -62,7 +62,7 @@ def _end_of_comment(text: str, start: int) -> int:
     while depth:
         edge = _COMMENT_EDGE.search(text, position)
         if edge is None:
-            raise SyntaxProblem("the comment is not closed", hint="Close it with */.", text=text, position=start)
+            raise ParseError("the comment is not closed", hint="Close it with */.", text=text, position=start)
         depth += 1 if edge[0] == "/*" else -1
         position = edge.end()
     return position
@@ -165,10 +165,10 @@ class Cursor:
         if self.nesting > MAX_NESTING:
             raise self.unsupported("the query is nested too deeply", hint=f"At most {MAX_NESTING} levels are read.")
 
-    def problem(self, message: str, position: int | None = None, *, hint: str | None = None) -> SyntaxProblem:
+    def problem(self, message: str, position: int | None = None, *, hint: str | None = None) -> ParseError:
         """A syntax problem, here unless the position is given."""
         place = self.token.start if position is None else position
-        return SyntaxProblem(message, hint=hint, text=self.text, position=place)
+        return ParseError(message, hint=hint, text=self.text, position=place)
 
     def unsupported(self, message: str, position: int | None = None, *, hint: str | None = None) -> NotSupported:
         """Something that SQL has and CQL has not, here unless the position is given."""

@@ -15,7 +15,7 @@ from midstream.algebra.durations import UNIT_MICROSECONDS
 from midstream.algebra.expressions import Literal
 from midstream.algebra.functions import read_timestamp
 from midstream.cql.dialect import Length, start
-from midstream.errors import NotSupported, SyntaxProblem, TypeMismatch, did_you_mean
+from midstream.errors import NotSupported, ParseError, TypeMismatch, did_you_mean
 
 __all__ = ["arrow_type", "date", "duration", "negated", "number", "timestamp", "unit_microseconds"]
 
@@ -50,7 +50,7 @@ def number(text: str) -> Literal:
     try:
         value = float(text)
     except ValueError:
-        raise SyntaxProblem(f"cannot read the number {text}") from None
+        raise ParseError(f"cannot read the number {text}") from None
     if math.isinf(value):
         raise TypeMismatch(f"the number {text} is too large for DOUBLE")
     return Literal(value, pa.float64())
@@ -98,11 +98,11 @@ def duration(node: Length) -> Literal:
     if name is None:
         matched = re.fullmatch(r"(\S+?)\s*([a-zA-Z]+)", text)
         if matched is None:
-            raise SyntaxProblem("an interval needs a unit", hint="Write INTERVAL '5' MINUTE.")
+            raise ParseError("an interval needs a unit", hint="Write INTERVAL '5' MINUTE.")
         text, name = matched[1], matched[2].upper()
     microseconds = unit_microseconds(name, place)
     if not re.fullmatch(r"[-+]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})", text, re.ASCII):
-        raise SyntaxProblem(f"cannot read '{text}' as the length of an interval")
+        raise ParseError(f"cannot read '{text}' as the length of an interval")
     ticks = Fraction(text) * microseconds
     if ticks.denominator != 1:
         raise TypeMismatch("an interval is a whole number of microseconds")
@@ -118,13 +118,13 @@ def unit_microseconds(name: str, position: int) -> int:
     if singular in UNIT_MICROSECONDS:
         return UNIT_MICROSECONDS[singular]
     if singular in ("MONTH", "QUARTER", "YEAR"):
-        error: NotSupported | SyntaxProblem = NotSupported(
+        error: NotSupported | ParseError = NotSupported(
             f"the unit {name} is not supported",
             detail="Months and years differ in length.",
             hint="Give the length in DAYS or WEEKS.",
         )
     else:
-        error = SyntaxProblem(
+        error = ParseError(
             f'"{name}" is not a unit of time',
             detail=f"The units are {', '.join(f'{unit}S' for unit in UNIT_MICROSECONDS)}.",
             hint=did_you_mean(name, [f"{unit}S" for unit in UNIT_MICROSECONDS]),

@@ -17,7 +17,7 @@ from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
 from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.windows import Rows, Windows
-from midstream.errors import BadMigration, BadPlan, BrokenRun
+from midstream.errors import BadPlan, BrokenRun, MigrationRefused
 from midstream.migration.description import PlanList, described_box, described_plans
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategies import strategy_named
@@ -94,7 +94,7 @@ class Cell:
         if plan == self.plan:
             return
         if chosen.runs_both_plans and len(list(self._box.boxes())) >= MOST_BOXES:
-            raise BadMigration(
+            raise MigrationRefused(
                 f"{MOST_BOXES} plans are running side by side already",
                 detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
                 hint="Wait, or use jisc or moving-state: they end all migrations under way.",
@@ -105,7 +105,7 @@ class Cell:
             self._box, results = chosen.begin(
                 Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
             )
-        except BadMigration:
+        except MigrationRefused:
             raise
         except BaseException as failure:
             self._failure = failure

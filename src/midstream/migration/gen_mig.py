@@ -43,7 +43,7 @@ from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived, Windows
-from midstream.errors import BadMigration, did_you_mean, quoted
+from midstream.errors import MigrationRefused, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
@@ -67,7 +67,7 @@ class GenMig:
     def __post_init__(self) -> None:
         check_flag(self.name, "shortened", self.shortened)
         if not isinstance(self.variant, str) or self.variant not in _VARIANTS:
-            raise BadMigration(
+            raise MigrationRefused(
                 f"gen-mig has no variant {self.variant!r}",
                 detail=f"There are {quoted(_VARIANTS)}.",
                 hint=did_you_mean(str(self.variant), _VARIANTS),
@@ -76,7 +76,7 @@ class GenMig:
     def begin(self, switch: Switch) -> Begun:
         others = other_stateful_operators(switch.plan)
         if others and self.variant == "reference-point":
-            raise BadMigration(
+            raise MigrationRefused(
                 f"gen-mig with reference points cannot change a plan with {' and '.join(others)}",
                 detail="Only the results of joins begin when the latest of their rows begins.",
                 hint='Use variant="coalesce".',

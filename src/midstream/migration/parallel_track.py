@@ -31,7 +31,7 @@ from midstream.engine.batch import Batch
 from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
 from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived, Windows
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
 from midstream.migration.two_boxes import TwoBoxes
@@ -58,7 +58,7 @@ class ParallelTrack:
     def begin(self, switch: Switch) -> Begun:
         others = other_stateful_operators(switch.plan)
         if others and not self._force:
-            raise BadMigration(
+            raise MigrationRefused(
                 f"parallel-track cannot change a plan with {' and '.join(others)}",
                 detail="Their results are neither old nor new: some would be given twice.",
                 hint="Use gen-mig, which can change any plan in the same gradual way, or jisc or moving-state.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.migration.strategy import Begun, Switch
 
 __all__ = ["PauseDrainResume"]
@@ -26,7 +26,7 @@ class PauseDrainResume:
         plans = (switch.old.plan, switch.plan)
         stateful = [node.label for plan in plans for node in plan.walk() if node.is_stateful]
         if stateful:
-            raise BadMigration(
+            raise MigrationRefused(
                 "pause-drain-resume cannot change a plan with state",
                 detail=f'What "{stateful[0]}" remembers of the rows in their windows would be lost.',
                 hint="Use jisc or moving-state.",

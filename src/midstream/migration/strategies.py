@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from midstream.errors import BadMigration, did_you_mean, quoted
+from midstream.errors import MigrationRefused, did_you_mean, quoted
 from midstream.migration.gen_mig import GenMig
 from midstream.migration.jisc import JustInTimeStateCompletion
 from midstream.migration.moving_state import MovingState
@@ -23,9 +23,9 @@ STRATEGIES: dict[str, type[Strategy]] = {
 
 
 def strategy_named(name: object, options: Mapping[str, Any]) -> Strategy:
-    """The strategy with its options; raises ``BadMigration`` for unknown names and options."""
+    """The strategy with its options; raises ``MigrationRefused`` for unknown names and options."""
     if not isinstance(name, str) or name not in STRATEGIES:
-        raise BadMigration(
+        raise MigrationRefused(
             f"there is no migration strategy {name!r}",
             detail=f"There are {quoted(STRATEGIES)}.",
             hint=did_you_mean(str(name), STRATEGIES),
@@ -35,7 +35,7 @@ def strategy_named(name: object, options: Mapping[str, Any]) -> Strategy:
     public = [option for option in known if not option.startswith("_")]
     for option in options:
         if option not in known:
-            raise BadMigration(
+            raise MigrationRefused(
                 f'strategy "{name}" has no option "{option}"',
                 detail=f"It has {quoted(public)}." if public else "It has no options.",
                 hint=did_you_mean(option, public),

@@ -18,7 +18,7 @@ from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox
 from midstream.engine.windows import Arrived, Windows
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
 
 __all__ = ["Begun", "Strategy", "Switch", "check_flag", "other_stateful_operators", "refuse_endless_windows"]
@@ -60,19 +60,19 @@ class Strategy(Protocol):
     """Whether the old plan goes on beside the new one for some time."""
 
     def begin(self, switch: Switch) -> Begun:
-        """Change over. Raises ``BadMigration``, and changes nothing, where the strategy cannot."""
+        """Change over. Raises ``MigrationRefused``, and changes nothing, where the strategy cannot."""
 
 
 def check_flag(name: str, option: str, value: object) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
-        raise BadMigration(f'option "{option}" of {name} is {value!r}', hint="Give True or False.")
+        raise MigrationRefused(f'option "{option}" of {name} is {value!r}', hint="Give True or False.")
 
 
 def refuse_endless_windows(name: str, switch: Switch) -> None:
     """For strategies that wait until the old rows have ended."""
     if switch.windows.longest >= NEVER:
-        raise BadMigration(
+        raise MigrationRefused(
             f"{name} never ends for this query",
             detail="It waits until the rows of the old plan have left their windows; some windows are unbounded.",
             hint="Use moving-state or jisc.",

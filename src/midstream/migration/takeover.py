@@ -54,7 +54,7 @@ from midstream.engine.stateless import SelectOperator
 from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
-from midstream.errors import BadMigration, quoted
+from midstream.errors import MigrationRefused, quoted
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Switch
 
@@ -154,7 +154,7 @@ class _Takeover:
     def common_end(self) -> int:
         """The instant up to which the old plan has emitted everything, and the new one may begin.
 
-        Raises ``BadMigration`` if operators without counterpart have emitted more than that.
+        Raises ``MigrationRefused`` if operators without counterpart have emitted more than that.
         """
         old = self._emitting.final_operators
         end = min(operator.emitted_until for operator in old) if old else NEVER
@@ -162,7 +162,7 @@ class _Takeover:
         kept = {id(operator) for operator in self._predecessors.values()}
         ahead = [operator for operator in old if id(operator) not in kept and operator.emitted_until > end]
         if ahead:
-            raise BadMigration(
+            raise MigrationRefused(
                 f"{self._way.value} cannot replace a plan whose results are final up to different instants",
                 detail=f"{quoted(sorted({operator.name for operator in ahead}))} of the old plan would be replaced by "
                 "an operator that cannot know yet what has been emitted.",

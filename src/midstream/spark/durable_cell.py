@@ -34,7 +34,7 @@ from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.windows import KeptRows, Rows, Standing
-from midstream.errors import BadMigration, BadPlan, CheckpointMismatch
+from midstream.errors import BadPlan, CheckpointMismatch, MigrationRefused
 from midstream.migration.cell import Cell
 from midstream.migration.takeover import Way
 from midstream.spark.frames import from_bytes, to_bytes
@@ -253,7 +253,7 @@ class DurableCell:
             self.cell.migrate(plan, command["strategy"], **command["options"])
             if outcome["outcome"] == "begun":
                 outcome["migration"] = self.cell.migrations
-        except (BadMigration, BadPlan) as refusal:
+        except (MigrationRefused, BadPlan) as refusal:
             outcome |= {"outcome": "refused", "why": str(refusal)}
         self._commands = [*self._commands, outcome]
         self._is_described_otherwise = True

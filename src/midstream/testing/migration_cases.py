@@ -46,7 +46,7 @@ import pyarrow as pa
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
 from midstream.algebra.windows import NEVER
 from midstream.engine.box import CHUNK_ROWS
-from midstream.errors import BadMigration
+from midstream.errors import MigrationRefused
 from midstream.query import ContinuousQuery
 from midstream.run import LocalRun
 from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
@@ -327,7 +327,7 @@ class _Player:
         plan = self._plans[change.plan % len(self._plans)]
         try:
             self._run.migrate(plan, change.strategy, **change.options)
-        except BadMigration:
+        except MigrationRefused:
             assert self._run.plan == before, "a refused migration changed the plan"
             reasons = may_refuse(change.strategy, change.options.items(), plan, None if overlaps else before)
             assert reasons, "a migration was refused without a reason"
