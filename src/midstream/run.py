@@ -29,7 +29,7 @@ from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.windows import Rows
 from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
 from midstream.migration.cell import Cell
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 
 __all__ = ["LocalRun", "Planner"]
 
@@ -118,18 +118,18 @@ class LocalRun:
         self._check_usable()
         self._cell.migrate(self._planner(plan), strategy, **options)
 
-    def rebuild(self, way: str = "moving-state") -> None:
+    def rebuild(self, completion: str = "moving-state") -> None:
         """Throw away everything that was derived from the rows in their windows, and compute it again.
 
-        That is what happens after a crash: results go on as if nothing had been. ``way`` is "moving-state" (at once) or
-        "jisc" (on demand).
+        That is what happens after a crash: results go on as if nothing had been. ``completion`` is "moving-state" (at
+        once) or "jisc" (on demand).
         """
         self._check_usable()
         try:
-            chosen = Way(way)
+            chosen = Completion(completion)
         except ValueError:
             raise MigrationRefused(
-                f"there is no way {way!r} to rebuild", detail='There are "moving-state" and "jisc".'
+                f"a run cannot be rebuilt by {completion!r}", detail='There are "moving-state" and "jisc".'
             ) from None
         self._cell.rebuild(chosen)
 

@@ -18,7 +18,7 @@ from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.windows import Rows
 from midstream.migration.cell import Cell
 from midstream.migration.description import PlanList
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 from midstream.testing import STRATEGIES, assert_same_bag, join_intervals
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "s": pa.string()})
@@ -61,13 +61,13 @@ class Running:
         schema = output_schema(self.query.plan())
         return pa.Table.from_batches([b for batch in batches for b in to_record_batches(batch, schema)], schema)
 
-    def carried(self, way: Way) -> Running:
+    def carried(self, completion: Completion) -> Running:
         """Another cell that goes on with this one's rows and description."""
         other = Running(self.query.text)
         windows, ends = self.cell.windows, self.cell.windows.ends()
         kept = windows.kept(dict.fromkeys(ends, 0), ends)
         other.cell.windows.restore([kept], windows.standing())
-        other.cell.restore(json.loads(json.dumps(self.cell.describe())), self.cell.watermark, way)
+        other.cell.restore(json.loads(json.dumps(self.cell.describe())), self.cell.watermark, completion)
         return other
 
 
@@ -82,7 +82,7 @@ def records(running: Running) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("first", "second"), list(product(WAYS, WAYS)))
 def test_migrations_under_way_go_on_elsewhere(first, second):
     """Two overlapped ones, carried elsewhere after every push."""
-    here, there, ways = Running(), Running(), cycle(Way)
+    here, there, ways = Running(), Running(), cycle(Completion)
     results = []
     for number in range(8):
         if number in (2, 3):
@@ -121,11 +121,11 @@ def test_a_description_is_plain_json_and_the_same_when_it_is_made_again(strategy
     running = under_way(strategy)
     description = running.cell.describe()
     assert json.loads(json.dumps(description)) == description
-    again = running.carried(Way.MOVING_STATE).cell.describe()
+    again = running.carried(Completion.EAGER).cell.describe()
     if "jisc" in strategy:
         # All states are complete: the migration will be found to be over.
         for part in (description, again):
-            del part["box"]["sweep_share"], part["running"]
+            del part["box"]["completion_budget"], part["running"]
     assert again == description
 
 
@@ -144,7 +144,7 @@ def test_boxes_within_boxes_keep_their_places():
     # Box 0 is the outermost, that of the latest migration; each holds the one before and then its own plan.
     assert [entry["part"] for entry in description["running"]] == [3, 2, 1, 0]
     assert len(description["plans"]) == 4
-    carried = running.carried(Way.MOVING_STATE)
+    carried = running.carried(Completion.EAGER)
     assert carried.cell.describe() == description
     for number in range(5, 30):
         assert_same_bag(carried.push(number), running.push(number))
@@ -159,7 +159,7 @@ def test_what_a_migration_has_done_so_far_is_not_forgotten(strategy):
     running = under_way(strategy)
     for number in range(2, 6):
         running.push(number)
-        running = running.carried(Way.JISC)
+        running = running.carried(Completion.LAZY)
     (record,) = records(running)
     name, options = WAYS[strategy]
     assert (record["strategy"], record["options"], record["number"], record["began_at"]) == (name, options, 1, 0)
@@ -173,7 +173,7 @@ def test_migrations_are_counted_on_and_those_that_are_over_are_left_out():
     running = under_way("moving-state", "moving-state")
     description = running.cell.describe()
     assert (description["migrations"], description["running"]) == (2, [])
-    carried = running.carried(Way.JISC)
+    carried = running.carried(Completion.LAZY)
     carried.cell.migrate(QUERY.plan(ORDERS[3]), "gen-mig")
     carried.push(9)
     assert [record["number"] for record in records(carried)] == [3]
@@ -189,7 +189,7 @@ def test_results_that_stopped_being_held_back_are_not_told_again():
     running.push(3)
     description = running.cell.describe()
     assert description["box"]["old"]["holds"] is False
-    carried = running.carried(Way.JISC)
+    carried = running.carried(Completion.LAZY)
     assert carried.cell.metrics()["held_back"] == running.cell.metrics()["held_back"] == 0
     for number in range(4, 20):
         assert_same_bag(carried.push(number), running.push(number))
@@ -206,7 +206,7 @@ def test_a_plan_emits_from_where_it_did_after_it_is_made_again():
     running.cell.migrate(other, "moving-state")
     running.push(12)
     assert all(instant > 0 for instant in running.cell.describe()["box"]["emits_from"])
-    carried = running.carried(Way.MOVING_STATE)
+    carried = running.carried(Completion.EAGER)
     assert carried.cell.describe() == running.cell.describe()
     for number in range(5, 9):
         assert_same_bag(carried.push(3 * number), running.push(3 * number))

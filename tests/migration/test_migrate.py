@@ -171,7 +171,7 @@ def test_what_is_refused_changes_nothing(plan, strategy, options, kind, code, te
 def test_a_way_to_rebuild_that_does_not_exist_is_refused():
     run = QUERY.run_locally(LEFT_DEEP)
     results = play(run, until=20)
-    with pytest.raises(MigrationRefused, match="no way 'parallel-track' to rebuild") as refusal:
+    with pytest.raises(MigrationRefused, match="cannot be rebuilt by 'parallel-track'") as refusal:
         run.rebuild("parallel-track")
     assert refusal.value.code == "M3004"
     assert "moving-state" in refusal.value.detail

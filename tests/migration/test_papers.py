@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.engine.past import JoinedPast
+from midstream.engine.state_completion import IncompleteState
 from midstream.errors import MigrationRefused
 from midstream.migration import gen_mig
 from midstream.migration.parallel_track import ParallelTrackBox
@@ -220,8 +220,8 @@ def test_jisc_figure_3_states_of_the_old_plan_are_complete_and_no_others(figure,
     assert set(before) == {"r", "s", "t", "u", "rs", "rst"}
     run.migrate(order, "jisc")
     after = sides_of(run)
-    assert {name for name, side in after.items() if side.past is None} == complete
-    assert {name for name, side in after.items() if side.past is not None} == incomplete
+    assert {name for name, side in after.items() if side.incomplete is None} == complete
+    assert {name for name, side in after.items() if side.incomplete is not None} == incomplete
     for name in complete:
         # Shared by reference: the very same runs.
         assert [id(run) for run in after[name].state._runs] == [id(run) for run in before[name].state._runs]
@@ -237,7 +237,7 @@ def test_moving_state_completes_the_states_of_figure_3_at_once(order):
     run = started()
     run.migrate(order, "moving-state")
     after = sides_of(run)
-    assert all(side.past is None and len(side.state) == 3 for side in after.values())
+    assert all(side.incomplete is None and len(side.state) == 3 for side in after.values())
     assert record_of(run)["rows_recomputed"] == 3 * sum(name in ("tu", "stu", "rsu", "st") for name in after)
 
 
@@ -250,12 +250,12 @@ def test_jisc_figure_4_an_incomplete_state_stays_incomplete_in_an_overlapped_tra
     in_b = sides_of(run)["st"]
     run.migrate("((s t) u) r", "jisc", as_published=True)
     in_c = sides_of(run)
-    past = in_b.past
+    incomplete = in_b.incomplete
     assert [id(run) for run in in_c["st"].state._runs] == [id(run) for run in in_b.state._runs]
-    assert in_c["st"].past is past
-    assert past is not None
-    assert past.computed == 1
-    assert {name for name, side in in_c.items() if side.past is not None} == {"st", "stu"}
+    assert in_c["st"].incomplete is incomplete
+    assert incomplete is not None
+    assert incomplete.computed == 1
+    assert {name for name, side in in_c.items() if side.incomplete is not None} == {"st", "stu"}
     results = run.push({"u": rows((21, 1), (21, 2)), "r": rows((22, 3))})
     # The r of 20 is old for the second transition and new for the first.
     assert as_tuples(results) == [
@@ -264,10 +264,10 @@ def test_jisc_figure_4_an_incomplete_state_stays_incomplete_in_an_overlapped_tra
         (20, 10, 10, 21, 21, 111),
         (22, 10, 10, 10, 22, 111),
     ]
-    assert past.computed == 3
+    assert incomplete.computed == 3
     # All keys of ST have been asked for, and one of STU.
-    assert in_c["st"].past is None
-    assert in_c["stu"].past.computed == 1
+    assert in_c["st"].incomplete is None
+    assert in_c["stu"].incomplete.computed == 1
 
 
 @pytest.mark.parametrize("as_published", [False, True])
@@ -294,9 +294,9 @@ def test_jisc_both_sides_of_a_bushy_join_are_incomplete_in_an_overlapped_transit
             before = sides_of(run)
             run.migrate("((s t) (u v)) r", "jisc", as_published=as_published)
             after = sides_of(run)
-            assert [after[name].past is before[name].past for name in ("st", "uv")] == [True, True]
+            assert [after[name].incomplete is before[name].incomplete for name in ("st", "uv")] == [True, True]
             if as_published:
-                assert {name for name, side in after.items() if side.past is not None} == {"st", "uv", "stuv"}
+                assert {name for name, side in after.items() if side.incomplete is not None} == {"st", "uv", "stuv"}
         results.append(run.push(step))
     tables = {name: pa.concat_tables(step.get(name, rows()) for step in pushed) for name in names}
     assert_same_bag(pa.concat_tables([*results, run.finish()]), join_intervals(text, streams, tables))
@@ -305,21 +305,21 @@ def test_jisc_both_sides_of_a_bushy_join_are_incomplete_in_an_overlapped_transit
 def test_jisc_a_key_is_completed_at_most_once(monkeypatch):
     """Section 4.4: UT and UTS of figure 3b are computed for the value v when r1 comes, and not again for r2."""
     driven = Counter()
-    drive = JoinedPast._drive
+    drive = IncompleteState._drive
 
-    def counted(past, codes, tuples):
-        driven.update((id(past), tuple(row)) for row in tuples.tolist())
-        drive(past, codes, tuples)
+    def counted(incomplete, codes, tuples):
+        driven.update((id(incomplete), tuple(row)) for row in tuples.tolist())
+        drive(incomplete, codes, tuples)
 
-    monkeypatch.setattr(JoinedPast, "_drive", counted)
+    monkeypatch.setattr(IncompleteState, "_drive", counted)
     run = started()
     run.migrate("((u t) s) r", "jisc", as_published=True)
-    pasts = {name: side.past for name, side in sides_of(run).items() if side.past is not None}
+    states = {name: side.incomplete for name, side in sides_of(run).items() if side.incomplete is not None}
     expected = [([1, 1], 1), ([1], 1), ([2, 1, 99], 2), ([99, 2], 2)]
     for time, (keys, computed) in enumerate(expected, start=20):
         results = run.push({"r": rows(*((time, key) for key in keys))})
         assert results.num_rows == sum(key != 99 for key in keys)
-        assert {name: past.computed for name, past in pasts.items()} == {"tu": computed, "stu": computed}
+        assert {name: incomplete.computed for name, incomplete in states.items()} == {"tu": computed, "stu": computed}
         assert record_of(run)["rows_recomputed"] == 2 * computed
     assert set(driven.values()) == {1}
 
@@ -331,7 +331,7 @@ def test_jisc_a_value_without_results_is_attempted_once_too(monkeypatch):
     run.migrate("((u t) s) r", "jisc", as_published=True)
     run.push({"r": rows((20, 1))})
     driven = []
-    monkeypatch.setattr(JoinedPast, "_drive", lambda past, codes, tuples: driven.append(len(codes)))
+    monkeypatch.setattr(IncompleteState, "_drive", lambda state, codes, tuples: driven.append(len(codes)))
     assert run.push({"r": rows((21, 1), (22, 1))}).num_rows == 0
     assert sum(driven) == 0
 
@@ -350,7 +350,7 @@ def test_jisc_detects_that_all_keys_have_been_asked_for():
     assert run.migrating
     run.push({"r": rows((31, 3))}, watermark=29)
     assert not run.migrating
-    assert all(side.past is None for side in sides_of(run).values())
+    assert all(side.incomplete is None for side in sides_of(run).values())
     assert (record_of(run)["is_over"], record_of(run)["began_at"], record_of(run)["ended_at"]) == (True, 10, 29)
 
 
@@ -379,11 +379,11 @@ def test_jisc_completes_a_bounded_number_of_keys_that_nobody_asks_for():
     """
     run = started(keys=range(60))
     run.migrate("((s t) r) u", "jisc")
-    past = sides_of(run)["st"].past
+    incomplete = sides_of(run)["st"].incomplete
     computed = []
     while run.migrating and len(computed) < 60:
         run.push({"u": rows((11, 1000))})
-        computed.append(past.computed)
+        computed.append(incomplete.computed)
     assert not run.migrating
     assert 0 < computed[0] <= 4
     assert all(later - earlier <= 4 for earlier, later in pairwise(computed))

@@ -42,7 +42,7 @@ FINAL, SWEEP, BOX = "engine/final_operator.py", "engine/sweep.py", "engine/box.p
 EMIT = (
     "for batch in self._segments(*inputs):\n            yield from self._counted(batch.from_instant(self.emits_from))"
 )
-TAKEOVER, GEN_MIG = "migration/takeover.py", "migration/gen_mig.py"
+MATCHING, GEN_MIG = "migration/state_matching.py", "migration/gen_mig.py"
 
 BREAKAGES = (
     # What a final operator has emitted
@@ -171,83 +171,83 @@ BREAKAGES = (
         "a hold has no effect before the next push", BOX,
         "operator.limit = until\n        self.advance(self.watermark)", "operator.limit = until",
     ),
-    # A takeover
+    # Matching states
     Breakage(
-        "all final operators are taken for the old plan's", TAKEOVER,
+        "all final operators are taken for the old plan's", MATCHING,
         "return len(self._predecessors) == len(old) == len(new)", "return True",
     ),
     Breakage(
-        "the new plan begins where the furthest operator stands", TAKEOVER,
+        "the new plan begins where the furthest operator stands", MATCHING,
         "end = min(operator.emitted_until for operator in old) if old else NEVER",
         "end = max(operator.emitted_until for operator in old) if old else NEVER",
     ),
     Breakage(
-        "the new plan begins at the windows' end", TAKEOVER,
+        "the new plan begins at the windows' end", MATCHING,
         "end = min(end, *(operator.frontier for operator in self._emitting.window_operators))",
         "end = min(operator.frontier for operator in self._emitting.window_operators)",
     ),
     Breakage(
-        "windows do not count for where the new plan begins", TAKEOVER,
+        "windows do not count for where the new plan begins", MATCHING,
         "end = min(end, *(operator.frontier for operator in self._emitting.window_operators))", "pass",
     ),
     Breakage(
-        "nothing is refused", TAKEOVER,
+        "nothing is refused", MATCHING,
         "if ahead:", "if False:",
     ),
     Breakage(
-        "predecessors do not count for where operators begin", TAKEOVER,
+        "predecessors do not count for where operators begin", MATCHING,
         "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
         "operator.emits_from = instant",
     ),
     Breakage(
-        "operators without predecessor begin a tick too late", TAKEOVER,
+        "operators without predecessor begin a tick too late", MATCHING,
         "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
         "operator.emits_from = instant + 1 if predecessor is None else predecessor.emits_from",
     ),
     Breakage(
-        "operators without predecessor begin a tick too early", TAKEOVER,
+        "operators without predecessor begin a tick too early", MATCHING,
         "operator.emits_from = instant if predecessor is None else predecessor.emits_from",
         "operator.emits_from = instant - 1 if predecessor is None else predecessor.emits_from",
     ),
     Breakage(
-        "what a successor knows more is taken for emitted", TAKEOVER,
+        "what a successor knows more is taken for emitted", MATCHING,
         "operator.limit = instant if predecessor is None else predecessor.final_until",
         "operator.limit = NEVER",
     ),
     Breakage(
-        "what a successor knows more waits, and is lost by a rebuild", TAKEOVER,
+        "what a successor knows more waits, and is lost by a rebuild", MATCHING,
         "    if box.final_operators:\n        box.hold_final(NEVER)\n"
         "        results += [lasting(batch) for batch in box.push({}, switch.watermark)]",
         "    box.hold_final(NEVER)",
     ),
     Breakage(
-        "where a predecessor began is forgotten", TAKEOVER,
+        "where a predecessor began is forgotten", MATCHING,
         "new.emits_from = old.emits_from", "pass",
     ),
     Breakage(
-        "operators below do not count for whether operators are the same", TAKEOVER,
+        "operators below do not count for whether operators are the same", MATCHING,
         "and _as_far(new, old) and id(new) in alike", "and _as_far(new, old)",
     ),
     Breakage(
-        "equal operators are matched wherever they stand", TAKEOVER,
+        "equal operators are matched wherever they stand", MATCHING,
         "return [there[0] if len(there) == 1 else None for there in found]",
         "return [next((o for o in old if o.state_key == n.state_key), None) for n in self.box.final_operators]",
     ),
     Breakage(
-        "how far inputs are does not count", TAKEOVER,
+        "how far inputs are does not count", MATCHING,
         "(a.final_until, a.frontier) == (b.final_until, b.frontier) for",
         "True for",
     ),
     Breakage(
-        "a rebuilt plan goes further than it was allowed to", TAKEOVER,
-        "takeover.box.hold_final(plan_box.final_limit)", "pass",
+        "a rebuilt plan goes further than it was allowed to", MATCHING,
+        "matching.box.hold_final(plan_box.final_limit)", "pass",
     ),
     Breakage(
-        "the history of a final operator is what it emits next", TAKEOVER,
+        "the history of a final operator is what it emits next", MATCHING,
         "replay = operator.replay if isinstance(operator, FinalOperator) else operator.push", "replay = operator.push",
     ),
     Breakage(
-        "stores are continued though rows are missing in them", TAKEOVER,
+        "stores are continued though rows are missing in them", MATCHING,
         "            if not behind:\n", "            if True:\n",
     ),
     # GenMig

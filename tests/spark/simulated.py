@@ -39,7 +39,7 @@ from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.engine.evaluate import truth
 from midstream.engine.output import output_schema
 from midstream.engine.windows import Windows, fields_read
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 from midstream.planning.partitioning import Partitioning, partition
 from midstream.spark import cell_host, operator, packing
 from midstream.spark.catalyst import is_translatable
@@ -493,9 +493,9 @@ class LoneCell:
         self.durable.save(self.shelf)
         return pa.Table.from_batches(results, self.durable.output_schema)
 
-    def rebuild(self, way: Way = Way.JISC) -> None:
+    def rebuild(self, completion: Completion = Completion.LAZY) -> None:
         """Go on with what is on the shelf."""
-        self.durable = DurableCell.from_shelf(self.setup, self.shelf, way)
+        self.durable = DurableCell.from_shelf(self.setup, self.shelf, completion)
 
     @property
     def segments(self) -> dict[str, tuple[dict[str, Any], list[pa.RecordBatch]]]:

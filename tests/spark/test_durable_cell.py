@@ -26,7 +26,7 @@ from midstream.engine import row_store
 from midstream.engine.intake import ticks
 from midstream.errors import CheckpointMismatch
 from midstream.migration.cell import Cell
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 from midstream.spark import backfill, durable_cell
 from midstream.spark.backfill import Backfill
 from midstream.spark.durable_cell import CellSetup, DurableCell
@@ -327,9 +327,9 @@ def dense(generator: np.random.Generator, now: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("way", list(Way))
+@pytest.mark.parametrize("completion", list(Completion))
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, way, monkeypatch):
+def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, completion, monkeypatch):
     """Results, row numbers and segments are those of a cell that never stopped, whatever migrations are under way."""
     monkeypatch.setattr(row_store, "_SMALLEST", 4)
     monkeypatch.setattr(durable_cell, "SMALL_SEGMENT", 12)
@@ -354,7 +354,7 @@ def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, way,
         ):
             assert header == same_header
             assert all(one.equals(other) for one, other in zip(batches, same_batches, strict=True))
-        broken.rebuild(way)
+        broken.rebuild(completion)
     assert len(unbroken.segments) > 0
 
 

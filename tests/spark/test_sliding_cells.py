@@ -11,7 +11,7 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 from midstream.spark.durable_cell import CellSetup
 from midstream.testing import assert_snapshot_equivalent, snapshots
 from tests.spark.simulated import LoneCell
@@ -41,7 +41,7 @@ def played(name, plan, seed, commands):
     for number, batch in enumerate(batches):
         results.append(cell.run(batch, commands.get(number, [])))
         assert cell.durable.time.watermark == BETWEEN[number]
-        cell.rebuild(list(Way)[seed % 2])
+        cell.rebuild(list(Completion)[seed % 2])
         outcomes |= {command["id"]: command["outcome"] for command in cell.durable.metrics()["commands"]}
     results.append(cell.run({}, [{"id": 99, "kind": "finish"}]))
     whole = {stream.name: pa.concat_tables([batch[stream.name] for batch in batches]) for stream in STREAMS}

@@ -132,7 +132,7 @@ class PlanBox(Box):
         self.windows = windows
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
-        self.sweep_share = 0
+        self.completion_budget = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
         self.root = Compiler(windows, chunk_rows, stores or {}).compile(plan)
         self.operators = _inputs_first(self.root)
@@ -151,18 +151,18 @@ class PlanBox(Box):
         self.advance(watermark)
         results = self._evaluate()
         yield from results if self.root.emits_in_order else self._in_order(results)
-        self._sweep_past(arrived)
+        self._complete_ahead(arrived)
         self._expire()
 
-    def _sweep_past(self, arrived: Arrived) -> None:
+    def _complete_ahead(self, arrived: Arrived) -> None:
         """Complete some of what incomplete states still lack, the lowest first: others can be computed from them."""
-        if not self.sweep_share or not self.is_migrating:
+        if not self.completion_budget or not self.is_migrating:
             return
-        budget = self.sweep_share * sum(len(batch) for batch in arrived.values())
+        budget = self.completion_budget * sum(len(batch) for batch in arrived.values())
         for join in self.joins():
             for side in join.sides:
-                while side.past is not None and budget > 0:
-                    passed = side.past.sweep(budget)
+                while side.incomplete is not None and budget > 0:
+                    passed = side.incomplete.complete_ahead(budget)
                     budget -= passed
                     if passed == 0:
                         break
@@ -213,7 +213,7 @@ class PlanBox(Box):
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> PlanBox:
         box = rebuild(self, rows)
-        box.sweep_share = self.sweep_share or box.sweep_share
+        box.completion_budget = self.completion_budget or box.completion_budget
         return box
 
     def describe(self, number_of: NumberOf) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class PlanBox(Box):
             "kind": "plan",
             "plan": number_of(self.plan),
             "emits_from": [operator.emits_from for operator in self.final_operators],
-            "sweep_share": self.sweep_share,
+            "completion_budget": self.completion_budget,
         }
 
     def horizons(self) -> dict[str, int]:
@@ -243,7 +243,7 @@ class PlanBox(Box):
     @property
     def is_migrating(self) -> bool:
         """Whether states are still incomplete."""
-        return any(side.past is not None for join in self.joins() for side in join.sides)
+        return any(side.incomplete is not None for join in self.joins() for side in join.sides)
 
     def _expire(self) -> None:
         """Let every operator drop what no later row can need."""
@@ -272,17 +272,17 @@ class PlanBox(Box):
         outputs: dict[int, list[Batch] | Iterator[Batch]] = {}
         for operator in self._below_joins:
             outputs[id(operator)] = list(operator.push(*(outputs.pop(id(child)) for child in operator.inputs)))
-        self._request_past(outputs)
+        self._request_old_tuples(outputs)
         for operator in self._from_joins_up:
             produced = operator.push(*(outputs.pop(id(child)) for child in operator.inputs))
             outputs[id(operator)] = produced if operator in self._lazy else list(produced)
         yield from outputs[id(self.root)]
 
-    def _request_past(self, outputs: dict[int, Any]) -> None:
+    def _request_old_tuples(self, outputs: dict[int, Any]) -> None:
         """Incomplete states are asked for all keys of the push, from the root down, before any is completed."""
         if self.is_migrating:
             for join in reversed(self.joins()):
-                join.request_past(outputs)
+                join.request_old_tuples(outputs)
 
     def _in_order(self, results: Iterator[Batch]) -> Iterator[Batch]:
         together = concatenate(self.root.layout, list(results)).in_order()

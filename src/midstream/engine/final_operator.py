@@ -4,7 +4,7 @@ Joins, distinct and stateless operators are *incremental*: what they have emitte
 have emitted, so they have no progress of their own. A final operator has: its results are final before ``final_until``,
 and it has emitted
 
-- all results valid before ``emits_from`` (a predecessor may have done so, see ``midstream.migration.takeover``), and
+- all results valid before ``emits_from`` (a predecessor may have done so, see ``migration/state_matching``), and
 - of the later ones, the segments that end by ``final_until`` (over a distinct: before it, see ``sweep``); a segment
   that is still open is emitted when it ends.
 

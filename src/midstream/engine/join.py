@@ -51,7 +51,7 @@ class JoinOperator(Operator):
         self.chunk_rows = chunk_rows
         self.is_topmost = False
         self.counts_keys = False
-        """Whether incomplete states count the keys that are left: see ``past``."""
+        """Whether incomplete states count the keys that are left: see ``state_completion``."""
         self._results_per_row = 0.0
         left_keys, right_keys, residual = self._keys(plan.predicates)
         band = None if left_keys else find_band(residual, *self._relations())
@@ -107,8 +107,8 @@ class JoinOperator(Operator):
     def _states(self) -> Iterator[JoinState]:
         for side in self.sides:
             yield side.state
-            if side.past is not None:
-                yield side.past.memo
+            if side.incomplete is not None:
+                yield side.incomplete.memo
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         left, right = (
@@ -129,7 +129,9 @@ class JoinOperator(Operator):
         for side, partner in zip(self.sides, reversed(self.inputs), strict=True):
             side.state.expire(partner.frontier)
             # A completed state may serve joins above, whose partners are perhaps not as far.
-            if side.past is not None and side.past.expire(min(partner.frontier, retention), self.counts_keys):
+            if side.incomplete is not None and side.incomplete.expire(
+                min(partner.frontier, retention), self.counts_keys
+            ):
                 side.complete()
 
     def needed_below(self, retention: int) -> int:
@@ -171,26 +173,26 @@ class JoinOperator(Operator):
             batch, codes = batch.filtered(kept), codes[kept]
         return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, None)
 
-    def request_past(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
+    def request_old_tuples(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
         """Ask for what the new tuples of inputs that are known already will need of incomplete states."""
         for side, other, child in zip(self.sides, reversed(self.sides), reversed(self.inputs), strict=True):
-            if side.past is not None:
+            if side.incomplete is not None:
                 if id(child) in outputs:
                     new = other.keyed(concatenate(child.layout, list(outputs[id(child)])))
-                    side.past.request(new.lows, new.highs)
-                side.past.forward()
+                    side.incomplete.request(new.lows, new.highs)
+                side.incomplete.forward()
 
     def _met(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Iterator[Batch]:
         pairs = PairBuffer(len(self.layout.stores), 0, self.chunk_rows)
         own, others = self._rows[side], self._rows[1 - side]
         for state in states:
             for references, valid_from, valid_to in state.meet(new, others, own, pairs):
-                yield self._past_result(Batch(self.layout, valid_from, valid_to, references))
+                yield self._old_result(Batch(self.layout, valid_from, valid_to, references))
         for references, valid_from, valid_to in pairs.flush():
-            yield self._past_result(Batch(self.layout, valid_from, valid_to, references))
+            yield self._old_result(Batch(self.layout, valid_from, valid_to, references))
         self.counters.compared += pairs.compared
 
-    def _past_result(self, batch: Batch) -> Batch:
+    def _old_result(self, batch: Batch) -> Batch:
         """Pairs whose rows are still stored, if they satisfy the predicates; the others have ended."""
         return self._satisfying(batch.filtered(batch.valid_to > batch.layout.released))
 

@@ -25,7 +25,7 @@ from midstream.engine.join_state import FROM, REFERENCES, TO, JoinState, NewTupl
 from midstream.engine.kernels import Flags, Ints
 
 if TYPE_CHECKING:
-    from midstream.engine.past import JoinedPast
+    from midstream.engine.state_completion import IncompleteState
 
 __all__ = ["JoinSide", "KeyColumn", "equal_columns"]
 
@@ -53,7 +53,7 @@ class JoinSide:
         self.band = band
         self.identity = identity
         self.state = JoinState(len(layout.stores))
-        self.past: JoinedPast | None = None
+        self.incomplete: IncompleteState | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
         self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
@@ -103,23 +103,23 @@ class JoinSide:
         return Batch(self.layout, tuples[:, FROM].copy(), tuples[:, TO].copy(), references)
 
     def completed(self, probing: NewTuples) -> list[JoinState]:
-        """Further states to meet, complete as far as the probing tuples reach."""
-        if self.past is None or len(probing.codes) == 0:
+        """Further states to meet, complete for the keys of the probing tuples."""
+        if self.incomplete is None or len(probing.codes) == 0:
             return []
-        return self.past.reach(probing.lows, probing.highs)
+        return self.incomplete.complete(probing.lows, probing.highs)
 
     def complete(self) -> None:
         """Bring in all that is still missing from before."""
-        if self.past is not None:
-            for state in self.past.reach_all():
+        if self.incomplete is not None:
+            for state in self.incomplete.complete_all():
                 self.state.take_in(state)
-            self._completed += self.past.computed
-            self.past = None
+            self._completed += self.incomplete.computed
+            self.incomplete = None
 
     @property
     def rows_completed(self) -> int:
         """Tuples from before that had to be computed."""
-        return self._completed + (0 if self.past is None else self.past.computed)
+        return self._completed + (0 if self.incomplete is None else self.incomplete.computed)
 
     def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
         parts, flags = [], None

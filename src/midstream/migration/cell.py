@@ -20,9 +20,9 @@ from midstream.engine.windows import Rows, Windows
 from midstream.errors import BadPlan, BrokenRun, MigrationRefused
 from midstream.migration.description import PlanList, described_box, described_plans
 from midstream.migration.record import MigrationRecord
+from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategies import strategy_named
 from midstream.migration.strategy import Switch
-from midstream.migration.takeover import Way, rebuilt
 
 __all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell"]
 
@@ -127,7 +127,7 @@ class Cell:
         ]
         return {"plans": plans.as_json(), "box": box, "migrations": self._migrations, "running": running}
 
-    def restore(self, description: Mapping[str, Any], watermark: int, way: Way) -> None:
+    def restore(self, description: Mapping[str, Any], watermark: int, completion: Completion) -> None:
         """Go on with what was described: the windows must have been restored, everything else is derived from them."""
         plans = described_plans(description, self._first_plan.derived_from)
         records = [MigrationRecord.described(running["record"], plans) for running in description["running"]]
@@ -136,17 +136,17 @@ class Cell:
         self._migrations = description["migrations"]
         box = described_box(description["box"], plans, self.windows, watermark, self.chunk_rows, numbered)
         record = MigrationRecord("rebuild", {}, box.plan, box.plan, watermark)
-        self._box = rebuilt(box, way, self.windows.alive(), record)
+        self._box = rebuilt(box, completion, self.windows.alive(), record)
         parts = list(self._box.parts())
         places = (running["part"] for running in description["running"])
         self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
         kept = [record for record in self._records if record.number not in numbered]
         self._records = sorted([*kept, *records], key=lambda record: record.number)
 
-    def rebuild(self, way: Way) -> None:
+    def rebuild(self, completion: Completion) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
         to_tell, self._to_tell = self._to_tell, []
-        self.restore(json.loads(json.dumps(self.describe())), self.watermark, way)
+        self.restore(json.loads(json.dumps(self.describe())), self.watermark, completion)
         self._to_tell = to_tell
 
     @property

@@ -73,7 +73,7 @@ def described_box(
     """The box that a description tells of, without any derived state: it is to be rebuilt before it is used."""
     if description["kind"] == "plan":
         box = PlanBox(plans[description["plan"]], windows, chunk_rows)
-        box.sweep_share = description["sweep_share"]
+        box.completion_budget = description["completion_budget"]
         for operator, emits_from in zip(box.final_operators, description["emits_from"], strict=True):
             operator.emits_from = emits_from
         box.advance(watermark)

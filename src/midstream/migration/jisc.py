@@ -1,10 +1,10 @@
 """JISC, just-in-time state completion: share the states that match, complete the others on demand.
 
 Aly et al. 2014, section 4. A join state that the old plan lacked, or that was incomplete there (section 4.5, overlapped
-transitions), starts incomplete: its old tuples are computed when a tuple first asks for their key (``engine/past``).
-The states of the joins' inputs are always complete. The change takes effect at once, and no push pays for more than the
-keys it asks for, and a bounded share of the others, so that a state is complete after some pushes and not only when its
-old tuples have ended (``as_published=True`` leaves that out).
+transitions), starts incomplete: its old tuples are computed when a tuple first asks for their key
+(``engine/state_completion``). The states of the joins' inputs are always complete. The change takes effect at once, and
+no push pays for more than the keys it asks for, and a bounded share of the others, so that a state is complete after
+some pushes and not only when its old tuples have ended (``as_published=True`` leaves that out).
 
 Other stateful operators follow the paper (section 4.7) where their input stays what it was: their state passes on as it
 is. Where it does not (a distinct or a partial aggregate pushed below a join, a reordered difference), their state is
@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from midstream.migration.state_matching import Completion, take_over
 from midstream.migration.strategy import Begun, Switch, check_flag
-from midstream.migration.takeover import Way, take_over
 
 __all__ = ["JustInTimeStateCompletion"]
 
@@ -38,9 +38,9 @@ class JustInTimeStateCompletion:
         check_flag(self.name, "as_published", self.as_published)
 
     def begin(self, switch: Switch) -> Begun:
-        box, results = take_over(switch, Way.JISC)
+        box, results = take_over(switch, Completion.LAZY)
         if self.as_published:
-            box.sweep_share = 0
+            box.completion_budget = 0
             for join in box.joins():
                 join.counts_keys = True
         if not box.is_migrating:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from midstream.migration.state_matching import Completion, take_over
 from midstream.migration.strategy import Begun, Switch
-from midstream.migration.takeover import Way, take_over
 
 __all__ = ["MovingState"]
 
@@ -25,6 +25,6 @@ class MovingState:
     runs_both_plans: ClassVar[bool] = False
 
     def begin(self, switch: Switch) -> Begun:
-        begun = take_over(switch, Way.MOVING_STATE)
+        begun = take_over(switch, Completion.EAGER)
         switch.record.end(switch.watermark)
         return begun

@@ -36,13 +36,13 @@ from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.windows import KeptRows, Rows, Standing
 from midstream.errors import BadPlan, CheckpointMismatch, MigrationRefused
 from midstream.migration.cell import Cell
-from midstream.migration.takeover import Way
+from midstream.migration.state_matching import Completion
 from midstream.spark.frames import from_bytes, to_bytes
 from midstream.spark.packing import Pack
 
 __all__ = ["CellSetup", "DurableCell", "Shelf", "counted_in"]
 
-FORMAT = 2
+FORMAT = 3
 """What is on a shelf; changed whenever an earlier version could not read it, or would read it wrongly."""
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
@@ -146,12 +146,14 @@ class DurableCell:
     # Reading
 
     @classmethod
-    def from_shelf(cls, setup: CellSetup, shelf: Shelf, way: Way = Way.JISC) -> DurableCell:
+    def from_shelf(cls, setup: CellSetup, shelf: Shelf, completion: Completion = Completion.LAZY) -> DurableCell:
         """The cell as it was when the shelf was last written; a new one if it never was."""
-        return cls.from_kept(setup, dict(shelf.items()), way)
+        return cls.from_kept(setup, dict(shelf.items()), completion)
 
     @classmethod
-    def from_kept(cls, setup: CellSetup, kept: Mapping[str, bytes], way: Way = Way.JISC) -> DurableCell:
+    def from_kept(
+        cls, setup: CellSetup, kept: Mapping[str, bytes], completion: Completion = Completion.LAZY
+    ) -> DurableCell:
         """The cell from all that a shelf holds."""
         began = time.perf_counter()
         if _STANDING not in kept:
@@ -172,7 +174,7 @@ class DurableCell:
                 detail=f"There: {description['columns']}. Now: {durable.cell.windows.columns()}.",
                 hint="Go on with the version of midstream that wrote it, or begin another checkpoint.",
             )
-        durable._restore(standing, description, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, way)
+        durable._restore(standing, description, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, completion)
         durable._is_described_otherwise = durable.cell.has_running_migrations
         durable.rebuild_seconds = time.perf_counter() - began
         return durable
@@ -184,7 +186,11 @@ class DurableCell:
         return "" if standing is None else str(json.loads(standing)["token"])
 
     def _restore(
-        self, standing: Mapping[str, Any], description: Mapping[str, Any], segments: Mapping[str, bytes], way: Way
+        self,
+        standing: Mapping[str, Any],
+        description: Mapping[str, Any],
+        segments: Mapping[str, bytes],
+        completion: Completion,
     ) -> None:
         identities = list(self.cell.windows.ends())
         parts = []
@@ -195,7 +201,7 @@ class DurableCell:
         figures = (dict(zip(identities, values, strict=True)) for values in zip(*standing["windows"], strict=True))
         windows = Standing(*figures)
         self.cell.windows.restore(parts, windows)
-        self.cell.restore(description["cell"], standing["watermark"], way)
+        self.cell.restore(description["cell"], standing["watermark"], completion)
         self.cell.results = standing["results"]
         self.time.restore(**standing["time"])
         self.streams = {stream: StreamCounts(**counts) for stream, counts in standing["streams"].items()}

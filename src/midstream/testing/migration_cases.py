@@ -117,10 +117,10 @@ class Rebuild:
     """Before the push with this number: throw everything derived away and compute it anew."""
 
     before: int
-    way: str
+    completion: str
 
     def __repr__(self) -> str:
-        return f'Rebuild({self.before}, "{self.way}")'
+        return f'Rebuild({self.before}, "{self.completion}")'
 
 
 @dataclass
@@ -313,7 +313,7 @@ class _Player:
         for migration in self.migrations:
             migration.met("during" if migration.number in under_way else "after")
         self.rebuilds += 1
-        self._run.rebuild(change.way)
+        self._run.rebuild(change.completion)
 
     def under_way(self) -> set[int]:
         """The numbers of the migrations that have begun and are not over."""

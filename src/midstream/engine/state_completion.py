@@ -1,12 +1,12 @@
-"""What a join side held before its plan came into force, found when it is asked for.
+"""State completion: what a join side held before its plan came into force, computed when it is asked for.
 
 A plan that takes over in mid-stream needs states that its predecessor did not have. They need not be computed at once
 (Aly et al. 2014, section 4: just-in-time state completion): such a state starts empty, is fed with new tuples as usual,
 and the old ones are computed when a tuple first asks for their key. Only pairs of *old* tuples can be missing, because
 a pair with a new part is found by the join below in the ordinary way.
 
-    reach(keys)  ──▶  which are fresh?  ──▶  old tuples of the join below with these keys, on one side (the driver)
-                                               └▶ joined with the old tuples of its other side, which are reached
+    complete(keys)  ──▶  which are fresh?  ──▶  old tuples of the join below with these keys, on one side (the driver)
+                                               └▶ joined with the old tuples of its other side, which are completed
                                                   in the same way ──▶ remembered; the keys are attempted
 
 Everything works on the set of keys of a whole batch: before a push is worked on, all its keys are requested from the
@@ -18,7 +18,7 @@ side has the whole key, or there is none, all is computed at the first request.
 A state is whole when every key of the driver has been attempted or has lost its last old tuple (section 4.3; the
 driver's own state must be whole to know them), or when all old tuples have ended. Keys that nobody asks for would keep
 it incomplete for as long as a window; so, beside what is asked for, each push completes a bounded number of further
-keys, in the order of their codes (``sweep``). Without that, keys are counted down as in the paper.
+keys, in the order of their codes (``complete_ahead``). Without that, keys are counted down as in the paper.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ from midstream.engine.join_state import TO, JoinState, NewTuples
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 
-__all__ = ["JoinedPast", "KnownPast", "Past"]
+__all__ = ["CompleteState", "IncompleteState", "OldTuples"]
 
 
-class Past(Protocol):
+class OldTuples(Protocol):
     """Old tuples of a join input, in states sorted by one key."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left to compute."""
 
     def request(self, lows: Ints, highs: Ints) -> None:
-        """Say that these codes will be reached for: what many ask for in one push is computed together."""
+        """Announce that these codes will be asked for: what many ask for in one push is computed together."""
 
-    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
+    def complete(self, lows: Ints, highs: Ints) -> list[JoinState]:
         """States with all old tuples whose code lies in one of the intervals, and perhaps others."""
 
-    def reach_all(self) -> list[JoinState]:
+    def complete_all(self) -> list[JoinState]:
         """States with all old tuples."""
 
 
-class KnownPast:
+class CompleteState:
     """Old tuples that were there when the plan came into force; ``older`` were themselves incomplete then."""
 
-    def __init__(self, state: JoinState, older: Past | None = None) -> None:
+    def __init__(self, state: JoinState, older: OldTuples | None = None) -> None:
         self.state = state
         self._older = older
 
     @property
-    def is_whole(self) -> bool:
-        return self._older is None or self._older.is_whole
+    def is_complete(self) -> bool:
+        return self._older is None or self._older.is_complete
 
     def request(self, lows: Ints, highs: Ints) -> None:
         if self._older is not None:
             self._older.request(lows, highs)
 
-    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
-        return [self.state] if self._older is None else [self.state, *self._older.reach(lows, highs)]
+    def complete(self, lows: Ints, highs: Ints) -> list[JoinState]:
+        return [self.state] if self._older is None else [self.state, *self._older.complete(lows, highs)]
 
-    def reach_all(self) -> list[JoinState]:
-        return [self.state] if self._older is None else [self.state, *self._older.reach_all()]
+    def complete_all(self) -> list[JoinState]:
+        return [self.state] if self._older is None else [self.state, *self._older.complete_all()]
 
 
-class JoinedPast:
-    """Old results of a join below, computed by key: the past of the side that remembers them."""
+class IncompleteState:
+    """Old results of a join below, computed by key and remembered: what the state of a side lacks."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class JoinedPast:
         join: JoinOperator,
         above: Sequence[Operator],
         driver: int,
-        drivers: Past,
-        others: Past,
+        drivers: OldTuples,
+        others: OldTuples,
         is_keyed: bool,
         drives_by_own_key: bool,
         ends: int,
@@ -109,20 +109,20 @@ class JoinedPast:
         self._ends = ends
         self._attempted = CodeSet()
         self._countdown: _Countdown | None = None
-        self._is_whole = False
+        self._is_complete = False
 
     @property
-    def is_whole(self) -> bool:
-        return self._is_whole
+    def is_complete(self) -> bool:
+        return self._is_complete
 
     def request(self, lows: Ints, highs: Ints) -> None:
-        if not self._is_whole and len(lows):
+        if not self._is_complete and len(lows):
             self._asked.append((lows, highs))
 
     def forward(self) -> None:
         """Take the driving tuples for all that has been requested, and request their partners in turn."""
         asked, self._asked = self._asked, []
-        if self._is_whole or not self._is_keyed or not asked:
+        if self._is_complete or not self._is_keyed or not asked:
             return
         lows, highs = asked[0]
         if len(asked) > 1:
@@ -134,39 +134,39 @@ class JoinedPast:
             return
         if self._countdown is not None:
             self._countdown.attempt(lows, highs)
-        for state in self._drivers.reach(lows, highs):
+        for state in self._drivers.complete(lows, highs):
             self._drive(*state.between(lows, highs))
 
-    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
+    def complete(self, lows: Ints, highs: Ints) -> list[JoinState]:
         if not self._is_keyed:
-            return self.reach_all()
+            return self.complete_all()
         self.request(lows, highs)
         self.forward()
         self.fulfil()
         return [self.memo]
 
-    def reach_all(self) -> list[JoinState]:
+    def complete_all(self) -> list[JoinState]:
         self.forward()
-        if not self._is_whole:
-            for state in self._drivers.reach_all():
+        if not self._is_complete:
+            for state in self._drivers.complete_all():
                 tuples = state.everything()
                 rest = ~self._attempted.contains(tuples.codes)
                 self._drive(tuples.codes[rest], tuples.tuples[rest])
-            self._is_whole = True
+            self._is_complete = True
         self.fulfil()
         return [self.memo]
 
-    def sweep(self, count: int) -> int:
+    def complete_ahead(self, count: int) -> int:
         """Complete about so many driving tuples that nobody has asked for yet, in the order of their codes; how many.
 
         The driver and the others must be whole: then no state below has to be completed for it.
         """
-        if self._is_whole or not self._is_keyed or not (self._drivers.is_whole and self._others.is_whole):
+        if self._is_complete or not self._is_keyed or not (self._drivers.is_complete and self._others.is_complete):
             return 0
-        states = self._drivers.reach_all()
+        states = self._drivers.complete_all()
         ends = [end for state in states if (end := state.code_after(self._attempted.floor, count)) is not None]
         if not ends:
-            self._is_whole = True
+            self._is_complete = True
             return 0
         lows, highs = np.array([self._attempted.floor]), np.array([min(ends)])
         passed = 0
@@ -177,26 +177,27 @@ class JoinedPast:
             passed += len(codes)
         self.fulfil()
         if min(ends) == HIGHEST:
-            self._is_whole = True
+            self._is_complete = True
         else:
             self._attempted.floor = min(ends) + 1
-            self._is_whole = all(state.code_after(self._attempted.floor, 0) is None for state in states)
+            self._is_complete = all(state.code_after(self._attempted.floor, 0) is None for state in states)
         return passed
 
     def expire(self, frontier: int, counts: bool) -> bool:
-        """Forget what has ended; whether the past is whole now. ``counts`` the keys that are left, if nobody sweeps."""
+        """Forget what has ended; whether the state is complete now. ``counts`` the keys that are left, where no keys
+        are completed ahead."""
         self.memo.expire(frontier)
-        if not self._is_whole and frontier >= self._ends:
-            self._is_whole = True
+        if not self._is_complete and frontier >= self._ends:
+            self._is_complete = True
             self._driving = []
-        if counts and not self._is_whole and self._is_keyed and self._drivers.is_whole:
+        if counts and not self._is_complete and self._is_keyed and self._drivers.is_complete:
             if self._countdown is None:
-                self._countdown = _Countdown(self._drivers.reach_all(), self._attempted)
-            self._is_whole = self._countdown.expire(frontier) == 0
-        return self._is_whole
+                self._countdown = _Countdown(self._drivers.complete_all(), self._attempted)
+            self._is_complete = self._countdown.expire(frontier) == 0
+        return self._is_complete
 
     def _drive(self, codes: Ints, tuples: Ints) -> None:
-        """Take driving tuples, to be joined with their old partners when these are reached for."""
+        """Take driving tuples, to be joined with their old partners when these are asked for."""
         side = self._join.sides[self._driver]
         # Rows of tuples that have ended are perhaps no longer stored.
         kept = tuples[:, TO] > side.layout.released
@@ -213,7 +214,7 @@ class JoinedPast:
         """Join the driving tuples with their old partners, and remember the results."""
         driving, self._driving = self._driving, []
         for new in driving:
-            states = self._others.reach(new.lows, new.highs)
+            states = self._others.complete(new.lows, new.highs)
             if self._drives_by_own_key and not self._above:
                 results = self._join.past_pairs_by_code(self._driver, new, states)
             else:

@@ -1,4 +1,4 @@
-"""The past of a join side: exactly the old tuples, each computed once, whoever asks for which keys in which order."""
+"""Completing a join side gives exactly the old tuples, each computed once, whoever asks for which keys in any order."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from midstream.algebra.expressions import conjunction
 from midstream.algebra.identity import equality_sides
 from midstream.algebra.plan import Join, Select
 from midstream.engine.batch import Batch
-from midstream.engine.past import JoinedPast, KnownPast
+from midstream.engine.state_completion import CompleteState, IncompleteState
 from midstream.planning.rewrite import rewrite
 
 examples = settings(derandomize=True, deadline=None, max_examples=25, database=None)
@@ -64,7 +64,7 @@ def table(rows, time=0):
 
 
 class Case:
-    """A run that was migrated from (r s) t to r (s t) when it had some rows of s and t: the state of (s t) is past."""
+    """A run that was migrated from (r s) t to r (s t) when it had rows of s and t: the state of (s t) is incomplete."""
 
     def __init__(self, name, s, t):
         self.name, self.s, self.t = name, s, t
@@ -75,8 +75,8 @@ class Case:
         self.box = self.run._cell._box
         self.top = self.box.joins()[-1]
         self.side = self.top.sides[1]
-        self.past = self.side.past
-        assert isinstance(self.past, JoinedPast)
+        self.incomplete = self.side.incomplete
+        assert isinstance(self.incomplete, IncompleteState)
 
     def keyed(self, rows):
         """Rows of r, as they would ask."""
@@ -87,9 +87,9 @@ class Case:
         references = np.full((1, len(rows)), -1)
         return self.top.sides[0].keyed(Batch(layout, begins, begins + 1, references, at_hand))
 
-    def reach(self, rows):
+    def complete(self, rows):
         new = self.keyed(rows)
-        return self.found(self.past.reach(new.lows, new.highs))
+        return self.found(self.incomplete.complete(new.lows, new.highs))
 
     def found(self, states):
         """The pairs in the states, as places in s and t."""
@@ -133,17 +133,17 @@ BY_KEY = [name for name in QUERIES if name not in ("a key on either side", "no k
 @pytest.mark.parametrize("name", BY_KEY)
 @examples
 @given(rows, rows, requests)
-def test_reaching_for_keys_gives_the_old_pairs_with_these_keys_and_no_others(name, s, t, asked):
+def test_asking_for_keys_gives_the_old_pairs_with_these_keys_and_no_others(name, s, t, asked):
     case = Case(name, s, t)
     so_far = []
     for request in asked:
         so_far += request
-        assert case.reach(request) == case.asked_pairs(so_far)
-        assert case.past.computed == case.asked_pairs(so_far).total()
-    assert not case.past.is_whole
-    assert case.found(case.past.reach_all()) == case.all_pairs
-    assert case.past.computed == case.all_pairs.total()
-    assert case.past.is_whole
+        assert case.complete(request) == case.asked_pairs(so_far)
+        assert case.incomplete.computed == case.asked_pairs(so_far).total()
+    assert not case.incomplete.is_complete
+    assert case.found(case.incomplete.complete_all()) == case.all_pairs
+    assert case.incomplete.computed == case.all_pairs.total()
+    assert case.incomplete.is_complete
 
 
 @pytest.mark.parametrize("name", ["a key on either side", "no key"])
@@ -151,39 +151,41 @@ def test_reaching_for_keys_gives_the_old_pairs_with_these_keys_and_no_others(nam
 @given(rows, rows, row)
 def test_where_no_side_has_the_key_all_is_computed_at_the_first_request(name, s, t, request):
     case = Case(name, s, t)
-    assert case.reach([request]) == case.all_pairs
-    assert case.past.is_whole
-    assert case.reach([request]) == case.all_pairs
-    assert case.past.computed == case.all_pairs.total()
+    assert case.complete([request]) == case.all_pairs
+    assert case.incomplete.is_complete
+    assert case.complete([request]) == case.all_pairs
+    assert case.incomplete.computed == case.all_pairs.total()
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_request_is_kept_until_it_is_reached_for(name):
+def test_a_request_is_kept_until_its_keys_are_asked_for(name):
     """Requests of many are computed together."""
     case = Case(name, [(1, 0, 0), (2, 1, 1), (3, 1, 1)], [(1, 0, 0), (2, 1, 1), (3, 1, 1)])
     for request in ((1, 0, 0), (2, 1, 1)):
         new = case.keyed([request])
-        case.past.request(new.lows, new.highs)
-        assert case.past.computed == 0
-    case.past.forward()
-    assert case.past.computed == 0
+        case.incomplete.request(new.lows, new.highs)
+        assert case.incomplete.computed == 0
+    case.incomplete.forward()
+    assert case.incomplete.computed == 0
     none = np.empty(0, np.int64)
-    found = case.found(case.past.reach(none, none))
+    found = case.found(case.incomplete.complete(none, none))
     assert found >= case.asked_pairs([(1, 0, 0), (2, 1, 1)])
-    assert case.past.computed == found.total()
+    assert case.incomplete.computed == found.total()
 
 
 def test_driving_tuples_are_taken_once(monkeypatch):
     case = Case("a key of the right side", [(0, 0, 1)] * 3, [(1, 0, 1), (2, 0, 1), (1, 0, 2)])
     taken = []
-    drive = JoinedPast._drive
-    monkeypatch.setattr(JoinedPast, "_drive", lambda past, codes, t: (taken.append(len(codes)), drive(past, codes, t)))
-    case.reach([(1, 0, 0)] * 4)
+    drive = IncompleteState._drive
+    monkeypatch.setattr(
+        IncompleteState, "_drive", lambda state, codes, t: (taken.append(len(codes)), drive(state, codes, t))
+    )
+    case.complete([(1, 0, 0)] * 4)
     assert taken == [2]
-    case.reach([(1, 0, 0)])
-    case.reach([(9, 0, 0)])
+    case.complete([(1, 0, 0)])
+    case.complete([(9, 0, 0)])
     assert sum(taken) == 2
-    case.reach([(1, 0, 0), (2, 0, 0)])
+    case.complete([(1, 0, 0), (2, 0, 0)])
     assert sum(taken) == 3
 
 
@@ -192,67 +194,67 @@ def test_driving_tuples_are_taken_once(monkeypatch):
 
 def test_the_past_is_whole_when_every_key_has_been_asked_for():
     case = Case("a key of the right side", [(0, 0, 1)], [(1, 0, 1), (2, 0, 1), (3, 0, 7)])
-    assert not case.past.expire(0, True)
-    case.reach([(1, 0, 0)])
-    assert not case.past.expire(0, True)
-    case.reach([(2, 0, 0), (5, 0, 0)])
+    assert not case.incomplete.expire(0, True)
+    case.complete([(1, 0, 0)])
+    assert not case.incomplete.expire(0, True)
+    case.complete([(2, 0, 0), (5, 0, 0)])
     # Key 3 has no partner in s; it is open all the same, until somebody has looked.
-    assert not case.past.expire(0, True)
-    case.reach([(3, 0, 0)])
-    assert case.past.expire(0, True)
-    assert case.past.is_whole
+    assert not case.incomplete.expire(0, True)
+    case.complete([(3, 0, 0)])
+    assert case.incomplete.expire(0, True)
+    assert case.incomplete.is_complete
 
 
 def test_the_past_is_whole_when_the_rows_of_the_other_keys_have_ended():
     """The rows of t begin at 0, 1, 2 and end 51 later; key 1 has two."""
     case = Case("a key of the right side", [(0, 0, 1)] * 9, [(1, 0, 1), (2, 0, 1), (1, 0, 1)])
-    assert not case.past.expire(WIDTH + 1, True)
-    assert not case.past.expire(WIDTH + 2, True)
-    assert case.past.expire(WIDTH + 3, True)
+    assert not case.incomplete.expire(WIDTH + 1, True)
+    assert not case.incomplete.expire(WIDTH + 2, True)
+    assert case.incomplete.expire(WIDTH + 3, True)
 
 
 @pytest.mark.parametrize(("asked", "whole_at"), [([], 53), ([1], 52), ([2], 53), ([1, 2], 0), ([7], 53)])
 def test_keys_end_or_are_asked_for(asked, whole_at):
     """Key 1 lasts until 53, key 2 until 52; the rows of s last until 59."""
     case = Case("a key of the right side", [(0, 0, 1)] * 9, [(1, 0, 1), (2, 0, 1), (1, 0, 1)])
-    case.past.expire(0, True)
-    case.reach([(key, 0, 0) for key in asked])
-    whole = [frontier for frontier in range(60) if case.past.expire(frontier, True)]
+    case.incomplete.expire(0, True)
+    case.complete([(key, 0, 0) for key in asked])
+    whole = [frontier for frontier in range(60) if case.incomplete.expire(frontier, True)]
     assert whole[0] == whole_at
 
 
 def test_keys_asked_for_before_counting_began_are_not_counted():
     case = Case("a key of the right side", [(0, 0, 1)] * 9, [(1, 0, 1), (2, 0, 1), (1, 0, 1)])
-    case.reach([(1, 0, 0), (2, 0, 0)])
-    assert case.past.expire(0, True)
+    case.complete([(1, 0, 0), (2, 0, 0)])
+    assert case.incomplete.expire(0, True)
 
 
 def test_ranges_of_keys_are_counted():
     case = Case("a range of the right side", [(0, 0, 1)], [(1, 0, 1), (2, 0, 1), (5, 0, 1)])
-    assert not case.past.expire(0, True)
-    case.reach([(2, 0, 0)])
-    assert not case.past.expire(0, True)
-    case.reach([(4, 0, 0)])
-    assert case.past.expire(0, True)
+    assert not case.incomplete.expire(0, True)
+    case.complete([(2, 0, 0)])
+    assert not case.incomplete.expire(0, True)
+    case.complete([(4, 0, 0)])
+    assert case.incomplete.expire(0, True)
 
 
 def test_without_counting_the_past_is_whole_when_all_old_rows_have_ended():
     """The last row, of s, ends at 59; the result of the last of t would have ended before."""
     case = Case("a key of the right side", [(0, 0, 1)] * 9, [(1, 0, 1)])
-    case.reach([(1, 0, 0)])
-    assert not case.past.expire(58, False)
-    assert case.past.expire(59, False)
+    case.complete([(1, 0, 0)])
+    assert not case.incomplete.expire(58, False)
+    assert case.incomplete.expire(59, False)
 
 
 def test_what_has_ended_is_forgotten():
     case = Case("a key of the right side", [(0, 0, 1)] * 9, [(1, 0, 1)] * 4)
-    case.reach([(1, 0, 0)])
-    assert len(case.past.memo) == 36
+    case.complete([(1, 0, 0)])
+    assert len(case.incomplete.memo) == 36
     # The last row of t ends at 54, and with it the last pair.
-    case.past.expire(53, False)
-    assert len(case.past.memo) > 0
-    case.past.expire(54, False)
-    assert len(case.past.memo) == 0
+    case.incomplete.expire(53, False)
+    assert len(case.incomplete.memo) > 0
+    case.incomplete.expire(54, False)
+    assert len(case.incomplete.memo) == 0
 
 
 # Sweeping
@@ -266,62 +268,62 @@ def test_keys_are_swept_or_asked_for_in_any_order_and_computed_once(name, s, t, 
     so_far = []
     for step in steps:
         if isinstance(step, int):
-            before = case.past.is_whole
-            passed = case.past.sweep(step)
+            before = case.incomplete.is_complete
+            passed = case.incomplete.complete_ahead(step)
             assert passed == 0 or not before
-            found = case.found([case.past.memo])
+            found = case.found([case.incomplete.memo])
         else:
             so_far += step
-            found = case.reach(step)
+            found = case.complete(step)
         assert case.asked_pairs(so_far) <= found <= case.all_pairs
-        assert case.past.computed == found.total()
+        assert case.incomplete.computed == found.total()
     for _ in range(20):
-        case.past.sweep(1)
-    assert case.past.is_whole
-    assert case.found([case.past.memo]) == case.all_pairs
-    assert case.past.expire(0, False)
+        case.incomplete.complete_ahead(1)
+    assert case.incomplete.is_complete
+    assert case.found([case.incomplete.memo]) == case.all_pairs
+    assert case.incomplete.expire(0, False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_sweep_passes_over_about_as_many_tuples_as_it_is_told(count):
+def test_completing_ahead_passes_over_about_as_many_tuples_as_asked(count):
     """Keys are never cut, so that more tuples of one key than asked for are possible."""
     case = Case("a key of the right side", [(0, 0, 1)], [(key, 0, 1) for key in range(20)])
-    passed = [case.past.sweep(count) for _ in range(20)]
-    assert case.past.is_whole
+    passed = [case.incomplete.complete_ahead(count) for _ in range(20)]
+    assert case.incomplete.is_complete
     assert sum(passed) == 20
     assert max(passed) <= count + 1
 
 
 def test_nothing_is_swept_where_keys_do_not_help():
     case = Case("no key", [(1, 0, 1)], [(2, 0, 1)])
-    assert case.past.sweep(10) == 0
-    assert not case.past.is_whole
+    assert case.incomplete.complete_ahead(10) == 0
+    assert not case.incomplete.is_complete
 
 
 @pytest.mark.parametrize("extreme", [LOWEST, LOWEST + 1, HIGHEST - 1, HIGHEST])
 def test_the_lowest_and_the_highest_code_are_swept_once(extreme):
     case = Case("a key of the right side", [(0, 0, 1)], [(extreme, 0, 1), (5, 0, 1)])
     for _ in range(4):
-        case.past.sweep(1)
-    assert case.past.is_whole
-    assert case.reach([(extreme, 0, 0), (5, 0, 0)]) == case.all_pairs
-    assert case.past.computed == 2
+        case.incomplete.complete_ahead(1)
+    assert case.incomplete.is_complete
+    assert case.complete([(extreme, 0, 0), (5, 0, 0)]) == case.all_pairs
+    assert case.incomplete.computed == 2
 
 
-# Pasts of pasts
+# Incomplete states over incomplete states
 
 
 def test_a_known_past_is_as_whole_as_what_is_older():
     case = Case("a key of the right side", [(0, 0, 1)], [(1, 0, 1), (2, 0, 1)])
-    known = KnownPast(case.side.state.copy())
-    assert known.is_whole
-    assert known.reach(np.array([1]), np.array([1])) == known.reach_all() == [known.state]
-    later = KnownPast(case.side.state.copy(), case.past)
-    assert not later.is_whole
+    known = CompleteState(case.side.state.copy())
+    assert known.is_complete
+    assert known.complete(np.array([1]), np.array([1])) == known.complete_all() == [known.state]
+    later = CompleteState(case.side.state.copy(), case.incomplete)
+    assert not later.is_complete
     later.request(np.array([1]), np.array([1]))
-    assert case.found(later.reach(np.array([1]), np.array([1]))) == Counter({(0, 0): 1})
-    assert case.found(later.reach_all()) == case.all_pairs
-    assert later.is_whole
+    assert case.found(later.complete(np.array([1]), np.array([1]))) == Counter({(0, 0): 1})
+    assert case.found(later.complete_all()) == case.all_pairs
+    assert later.is_complete
 
 
 def select_above_join(node):

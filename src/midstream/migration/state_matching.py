@@ -1,6 +1,6 @@
 """A new plan takes over: its states are shared with the old plan, computed from the windows, or left to be completed.
 
-This is the common core of moving state and JISC, and of recovery, which is a takeover from nothing but the windows.
+This is the common core of moving state and JISC, and of recovery, which matches a plan with nothing but the windows.
 Operators are visited from the root down. Each gets its state: by adopting the one of an operator with the same state
 key in the old plan; otherwise from the *history* of its inputs, the output that they have emitted and that may still
 count. A window's history are its rows, a join's all pairs of its two states; distinct, aggregates and differences give
@@ -48,8 +48,8 @@ from midstream.engine.join_state import JoinState
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import lasting
-from midstream.engine.past import JoinedPast, KnownPast, Past
 from midstream.engine.row_store import RowStore
+from midstream.engine.state_completion import CompleteState, IncompleteState, OldTuples
 from midstream.engine.stateless import SelectOperator
 from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
@@ -58,62 +58,62 @@ from midstream.errors import MigrationRefused, quoted
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import Switch
 
-__all__ = ["Way", "rebuilt", "take_over"]
+__all__ = ["Completion", "rebuilt", "take_over"]
 
-SWEEP_SHARE = 2
+COMPLETION_BUDGET = 2
 """Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
 
 
-class Way(enum.Enum):
-    """How states are brought that the old plan did not have."""
+class Completion(enum.Enum):
+    """When states are computed that the old plan did not have. The values are the names of the strategies."""
 
-    MOVING_STATE = "moving-state"
+    EAGER = "moving-state"
     """At once."""
-    JISC = "jisc"
-    """Those of joins on demand."""
+    LAZY = "jisc"
+    """On demand, as far as joins are concerned."""
 
 
-def take_over(switch: Switch, way: Way) -> tuple[PlanBox, list[Batch]]:
+def take_over(switch: Switch, completion: Completion) -> tuple[PlanBox, list[Batch]]:
     """The new plan, with its states; and the results that are to be emitted now."""
     old = switch.old
-    takeover = _Takeover(switch.plan, switch, old.donor(), way)
-    box = takeover.box
-    if takeover.continues_exactly:
+    matching = _StateMatching(switch.plan, switch, old.donor(), completion)
+    box = matching.box
+    if matching.continues_exactly:
         results = old.stop_holding()
         begins_at = NEVER
     else:
-        begins_at = takeover.common_end()
+        begins_at = matching.common_end()
         results = old.emit_open()
-    takeover.begin_at(begins_at)
-    takeover.bring_states()
+    matching.begin_at(begins_at)
+    matching.bring_states()
     if box.final_operators:
         box.hold_final(NEVER)
         results += [lasting(batch) for batch in box.push({}, switch.watermark)]
     return box, results
 
 
-def rebuilt(box: Box, way: Way, rows: Arrived, record: MigrationRecord) -> Box:
+def rebuilt(box: Box, completion: Completion, rows: Arrived, record: MigrationRecord) -> Box:
     """The box as it is, with all its derived state computed anew from the rows."""
 
     def rebuild(plan_box: PlanBox, rows: Arrived) -> PlanBox:
         switch = Switch(
             plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
         )
-        takeover = _Takeover(plan_box.plan, switch, None, way)
-        assert takeover.continues_exactly
-        for new, old in zip(takeover.box.final_operators, plan_box.final_operators, strict=True):
+        matching = _StateMatching(plan_box.plan, switch, None, completion)
+        assert matching.continues_exactly
+        for new, old in zip(matching.box.final_operators, plan_box.final_operators, strict=True):
             new.emits_from = old.emits_from
-        takeover.box.hold_final(plan_box.final_limit)
-        takeover.bring_states()
-        return takeover.box
+        matching.box.hold_final(plan_box.final_limit)
+        matching.bring_states()
+        return matching.box
 
     return box.rebuilt(rebuild, rows)
 
 
-class _Takeover:
+class _StateMatching:
     """Builds the new box and gives its operators their states."""
 
-    def __init__(self, plan: Plan, switch: Switch, donor: PlanBox | None, way: Way) -> None:
+    def __init__(self, plan: Plan, switch: Switch, donor: PlanBox | None, completion: Completion) -> None:
         self._emitting = switch.old.emitting()
         keys = [operator.state_key for operator in self._emitting.final_operators]
         if len(set(keys)) < len(keys):
@@ -129,16 +129,16 @@ class _Takeover:
                 if operator.state_key is not None:
                     self._operators.setdefault(operator.state_key, []).append(operator)
         self.box, self._whole = self._with_stores_of(donor, plan, switch)
-        self.box.sweep_share = SWEEP_SHARE if way is Way.JISC else 0
+        self.box.completion_budget = COMPLETION_BUDGET if completion is Completion.LAZY else 0
         self._switch = switch
         self._record = switch.record
-        self._way = way
+        self._completion = completion
         self._ends = switch.windows.latest_end
         # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
         frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
         self._least = min(frontiers, default=NEVER)
         self._least = min(self._least, self._emitting.final_until)
-        self._pasts: dict[tuple[int, tuple[str, ...]], Past] = {}
+        self._old_tuples: dict[tuple[int, tuple[str, ...]], OldTuples] = {}
         self._predecessors = self._matched_final_operators()
         self._outermost = {id(operator) for operator in self.box.final_operators}
         self._adopted: dict[int, Operator] = {}
@@ -163,7 +163,7 @@ class _Takeover:
         ahead = [operator for operator in old if id(operator) not in kept and operator.emitted_until > end]
         if ahead:
             raise MigrationRefused(
-                f"{self._way.value} cannot replace a plan whose results are final up to different instants",
+                f"{self._completion.value} cannot replace a plan whose results are final up to different instants",
                 detail=f"{quoted(sorted({operator.name for operator in ahead}))} of the old plan would be replaced by "
                 "an operator that cannot know yet what has been emitted.",
                 hint="Use gen-mig, or try again when the watermark has moved on.",
@@ -266,7 +266,7 @@ class _Takeover:
                     self._shared[id(side)] = found
                     self._decide(child, False)
                 else:
-                    self._decide(child, self._way is Way.MOVING_STATE or wanted or _join_below(child) is None)
+                    self._decide(child, self._completion is Completion.EAGER or wanted or _join_below(child) is None)
             return
         if isinstance(operator, StoreOperator):
             self._decide(operator.inputs[0], not operator.was_there)
@@ -321,35 +321,35 @@ class _Takeover:
             donor = self._shared.get(id(side))
             if donor is not None:
                 self.bring(child, False)
-                side.state, side.past = donor.state.copy(), donor.past
+                side.state, side.incomplete = donor.state.copy(), donor.incomplete
                 self._record.states_shared += 1
-            elif self._way is Way.JISC and _join_below(child) is not None and not wanted:
+            elif self._completion is Completion.LAZY and _join_below(child) is not None and not wanted:
                 self.bring(child, False)
-                past = self._past(child, side)
-                assert isinstance(past, JoinedPast)
-                side.past = past
+                incomplete = self._old_tuples_of(child, side)
+                assert isinstance(incomplete, IncompleteState)
+                side.incomplete = incomplete
                 self._record.states_incomplete += 1
             else:
                 history = concatenate(child.layout, self.bring(child, True))
                 self._record.rows_recomputed += len(history)
                 side.add(history)
-            if self._way is Way.MOVING_STATE or wanted:
+            if self._completion is Completion.EAGER or wanted:
                 side.complete()
-            if self._way is Way.JISC and (donor is not None or side.past is None):
-                self._pasts[id(child), side.key] = KnownPast(side.state.copy(), side.past)
+            if self._completion is Completion.LAZY and (donor is not None or side.incomplete is None):
+                self._old_tuples[id(child), side.key] = CompleteState(side.state.copy(), side.incomplete)
         return [join.everything()] if wanted else []
 
-    def _past(self, operator: Operator, side: JoinSide) -> Past:
+    def _old_tuples_of(self, operator: Operator, side: JoinSide) -> OldTuples:
         """The old tuples of an operator, by the side's key."""
-        found = self._pasts.get((id(operator), side.key))
+        found = self._old_tuples.get((id(operator), side.key))
         if found is None:
-            found = self._pasts[id(operator), side.key] = self._new_past(operator, side)
+            found = self._old_tuples[id(operator), side.key] = self._find_old_tuples(operator, side)
         return found
 
-    def _new_past(self, operator: Operator, side: JoinSide) -> Past:
+    def _find_old_tuples(self, operator: Operator, side: JoinSide) -> OldTuples:
         for donor in self._sides.get(side.state_key, ()):
             if self._serves(donor, side) and id(operator) in self._whole:
-                return KnownPast(donor.state.copy(), donor.past)
+                return CompleteState(donor.state.copy(), donor.incomplete)
         join, above = _join_below(operator) or (None, [])
         if join is None:
             raise AssertionError("the inputs of joins are known by every key that is asked for")
@@ -358,7 +358,7 @@ class _Takeover:
         if finder is not None and finder is not join.sides[driver]:
             drivers = self._sorted(join, driver, finder)
         others = self._own(join, 1 - driver)
-        return JoinedPast(
+        return IncompleteState(
             side,
             join,
             above,
@@ -379,49 +379,49 @@ class _Takeover:
         finders = [_finder(side, own, child) for own, child in _sides_of(join)]
         own = [place for place in (0, 1) if finders[place] is join.sides[place]]
         if own:
-            driver = next((place for place in own if self._own(join, place).is_whole), own[0])
+            driver = next((place for place in own if self._own(join, place).is_complete), own[0])
             return driver, finders[driver]
         driver = 0 if finders[0] is not None else 1
         return driver, finders[driver]
 
-    def _own(self, join: JoinOperator, side: int) -> Past:
-        return self._past(join.inputs[side], join.sides[side])
+    def _own(self, join: JoinOperator, side: int) -> OldTuples:
+        return self._old_tuples_of(join.inputs[side], join.sides[side])
 
-    def _sorted(self, join: JoinOperator, driver: int, finder: JoinSide) -> Past:
+    def _sorted(self, join: JoinOperator, driver: int, finder: JoinSide) -> OldTuples:
         """The old tuples of a join's side by another key than the join's own."""
         key = (id(join.inputs[driver]), finder.key)
-        if key not in self._pasts:
+        if key not in self._old_tuples:
             own = self._own(join, driver)
-            if _join_below(join.inputs[driver]) is not None and not own.is_whole:
-                self._pasts[key] = self._new_past(join.inputs[driver], finder)
+            if _join_below(join.inputs[driver]) is not None and not own.is_complete:
+                self._old_tuples[key] = self._find_old_tuples(join.inputs[driver], finder)
             else:
-                self._pasts[key] = _ResortedPast(own, finder)
-        return self._pasts[key]
+                self._old_tuples[key] = _ResortedState(own, finder)
+        return self._old_tuples[key]
 
 
-class _ResortedPast:
+class _ResortedState:
     """Old tuples that are all there, sorted by another key when they are first asked for."""
 
-    def __init__(self, past: Past, finder: JoinSide) -> None:
-        self._past: Past | None = past
+    def __init__(self, unsorted: OldTuples, finder: JoinSide) -> None:
+        self._unsorted: OldTuples | None = unsorted
         self._finder = finder
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return True
 
     def request(self, lows: Ints, highs: Ints) -> None:
         pass
 
-    def reach(self, lows: Ints, highs: Ints) -> list[JoinState]:
-        return self.reach_all()
+    def complete(self, lows: Ints, highs: Ints) -> list[JoinState]:
+        return self.complete_all()
 
-    def reach_all(self) -> list[JoinState]:
-        if self._past is not None:
-            for state in self._past.reach_all():
+    def complete_all(self) -> list[JoinState]:
+        if self._unsorted is not None:
+            for state in self._unsorted.complete_all():
                 batch = self._finder.batch_of(state.everything().tuples)
                 self._finder.add(batch.filtered(batch.valid_to > batch.layout.released))
-            self._past = None
+            self._unsorted = None
         return [self._finder.state]
 
 
