@@ -107,7 +107,7 @@ def stage_seconds(chain: Chain, case: str, repeats: int) -> tuple[dict[str, floa
         counters[name] = {
             "event time": record["ended_at"] - record["began_at"],
             "results": sum(measured.rows[name]),
-            **{k: record[k] for k in ("states_shared", "states_incomplete", "rows_recomputed", "rows_held_back")},
+            **{k: record[k] for k in ("states_shared", "states_incomplete", "rows_recomputed", "rows_buffered")},
         }
     assert len({counter["results"] for counter in counters.values()}) == 1, counters
     point["over as published"] = point["as-published 2W"] / point["jisc 2W"]
@@ -370,7 +370,7 @@ def frequencies(number: int, case: str, chain: Chain, windows: int, everys: list
         changes = {place: plans[turn % 2] for turn, place in enumerate(range(1, len(batches), every * per_window))}
         measured = in_step(query, chain.plan, batches, changes, ways, repeats)
         # Parallel track may still hold results back when the stream ends.
-        assert len({sum(measured.rows[name]) + measured.metrics[name]["held_back"] for name in ways}) == 1
+        assert len({sum(measured.rows[name]) + measured.metrics[name]["buffered"] for name in ways}) == 1
         seconds = {name: float(measured.pushes(name)[1:].sum()) for name in ways}
         points[every] = seconds | {f"{name}/jisc": value / seconds["jisc"] for name, value in seconds.items()}
     series = {name: [points[every][name] for every in everys] for name in points[everys[0]]}

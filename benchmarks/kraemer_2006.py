@@ -64,17 +64,17 @@ def watched(ways: list[str]) -> dict[str, dict[str, Any]]:
     series: dict[str, dict[str, Any]] = {}
     for name in ways:
         before, after = recorded(name)
-        held = np.array([*before.held_back, *after.held_back])
+        held = np.array([*before.buffered, *after.buffered])
         state_bytes = np.array([*before.state_bytes, *after.state_bytes])
         series[name] = {
             "rows": [*before.rows, *after.rows],
             "state_rows": [*before.state_rows, *after.state_rows],
             "state_bytes": state_bytes.tolist(),
-            "held_back": held.tolist(),
-            # A result held back is four row numbers and two times.
+            "buffered": held.tolist(),
+            # A buffered result is four row numbers and two times.
             "memory": (state_bytes + held * 8 * (len(GREATEST) + 2)).tolist(),
             "ms": after.event_time,
-            "rows_held_back": after.migration["rows_held_back"],
+            "rows_buffered": after.migration["rows_buffered"],
         }
     assert len({sum(each["rows"]) for each in series.values()}) == 1
     return series
@@ -139,16 +139,16 @@ def memory(series: dict[str, dict[str, Any]]) -> bool:
     for name in ways:
         style = {"color": WAYS[name].colour, "linestyle": WAYS[name].dashes, "label": WAYS[name].label}
         axes[0, 0].plot(seconds, np.array(series[name]["memory"]) / 1024, **style)
-        rows = np.array(series[name]["state_rows"]) + series[name]["held_back"]
+        rows = np.array(series[name]["state_rows"]) + series[name]["buffered"]
         axes[0, 1].plot(seconds, rows, **style)
     for panel in axes[0]:
         panel.axvline(CHANGE_AFTER, color="black", linewidth=0.8, linestyle=":")
-    describe(axes[0, 0], "windows, join states and results held back", "time (s)", "KiB")
-    describe(axes[0, 1], "tuples in join states and results held back", "time (s)", "rows")
+    describe(axes[0, 0], "windows, join states and buffered results", "time (s)", "KiB")
+    describe(axes[0, 1], "tuples in join states and buffered results", "time (s)", "rows")
     peaks = {name: max(series[name]["memory"][CHANGE_AFTER:]) for name in ways}
     means = {name: float(np.mean(series[name]["memory"][CHANGE_AFTER : CHANGE_AFTER + 20])) for name in ways}
     tuples = {
-        name: int((np.array(series[name]["state_rows"]) + series[name]["held_back"])[CHANGE_AFTER:].max())
+        name: int((np.array(series[name]["state_rows"]) + series[name]["buffered"])[CHANGE_AFTER:].max())
         for name in ways
     }
     figures = {
@@ -169,7 +169,7 @@ def memory(series: dict[str, dict[str, Any]]) -> bool:
         "kraemer_2006_figure_5",
         "GenMig 2006, fig. 5",
         "memory during migration: parallel track always above GenMig",
-        SETTINGS + "; results held back count as 48 bytes each",
+        SETTINGS + "; buffered results count as 48 bytes each",
     )
     bars = [
         Bar("gen-mig / parallel track as published, peak", 1.0),

@@ -55,7 +55,7 @@ class Recorded:
     rows: list[int] = field(default_factory=list)
     state_rows: list[int] = field(default_factory=list)
     state_bytes: list[int] = field(default_factory=list)
-    held_back: list[int] = field(default_factory=list)
+    buffered: list[int] = field(default_factory=list)
     migrate_seconds: float = 0.0
     migration: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def run_and_record(
                     metrics = run.metrics()
                     record.state_rows.append(metrics["state_rows"] - metrics["window_rows"])
                     record.state_bytes.append(metrics["state_bytes"])
-                    record.held_back.append(metrics["held_back"])
+                    record.buffered.append(metrics["buffered"])
     finally:
         gc.enable()
     records[1].metrics = run.metrics()

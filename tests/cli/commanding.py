@@ -74,7 +74,7 @@ def told(
         "window_rows": 900,
         "state_rows": 1800,
         "state_bytes": 64_000,
-        "held_back": 0,
+        "buffered": 0,
         "migrating": False,
         "rebuilds": 0,
         "batches": 12,

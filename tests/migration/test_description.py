@@ -164,7 +164,7 @@ def test_what_a_migration_has_done_so_far_is_not_forgotten(strategy):
     name, options = WAYS[strategy]
     assert (record["strategy"], record["options"], record["number"], record["began_at"]) == (name, options, 1, 0)
     assert record["old_results"] > 0
-    assert record["rows_held_back"] > 0 or strategy != "parallel-track"
+    assert record["rows_buffered"] > 0 or strategy != "parallel-track"
     assert record["old_plan"] == QUERY.plan(ORDERS[0]).explain()
     assert record["new_plan"] == QUERY.plan(ORDERS[1]).explain()
 
@@ -180,17 +180,17 @@ def test_migrations_are_counted_on_and_those_that_are_over_are_left_out():
     assert carried.cell.has_running_migrations
 
 
-def test_results_that_stopped_being_held_back_are_not_told_again():
+def test_results_that_were_buffered_and_released_are_not_emitted_again():
     """A gen-mig on top lets go what a parallel track holds; made again, the track must not hold it once more."""
     running = under_way("parallel-track")
     running.push(2)
-    assert running.cell.metrics()["held_back"] > 0
+    assert running.cell.metrics()["buffered"] > 0
     running.cell.migrate(QUERY.plan(ORDERS[2]), "gen-mig")
     running.push(3)
     description = running.cell.describe()
-    assert description["box"]["old"]["holds"] is False
+    assert description["box"]["old"]["buffers"] is False
     carried = running.carried(Completion.LAZY)
-    assert carried.cell.metrics()["held_back"] == running.cell.metrics()["held_back"] == 0
+    assert carried.cell.metrics()["buffered"] == running.cell.metrics()["buffered"] == 0
     for number in range(4, 20):
         assert_same_bag(carried.push(number), running.push(number))
 

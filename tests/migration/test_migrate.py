@@ -370,7 +370,7 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
 FIELDS = {
     "number", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "is_over", "seconds",
     "states_shared",
-    "states_incomplete", "rows_recomputed", "rows_held_back", "old_results", "new_results",
+    "states_incomplete", "rows_recomputed", "rows_buffered", "old_results", "new_results",
 }  # fmt: skip
 
 
@@ -415,10 +415,10 @@ def test_the_record_tells_what_was_shared_and_what_was_computed(strategy):
     (record,) = run.metrics()["migrations"]
     computed = (record["states_shared"], record["states_incomplete"], record["rows_recomputed"])
     assert computed == ((3, 0, 25) if strategy == "moving-state" else (3, 1, 0))
-    assert (record["old_results"], record["new_results"], record["rows_held_back"]) == (0, 0, 0)
+    assert (record["old_results"], record["new_results"], record["rows_buffered"]) == (0, 0, 0)
 
 
-def test_parallel_track_records_what_each_box_gave_and_what_was_held_back():
+def test_parallel_track_records_what_each_box_gave_and_what_was_buffered():
     """Three streams of one key, a row per tick each, rows valid for five ticks; the last old ones end at 14.
 
     n new rows in each window give n³ results in the new box that wait, and the old box gives the others.
@@ -428,12 +428,12 @@ def test_parallel_track_records_what_each_box_gave_and_what_was_held_back():
     held, given = [], []
     for time in range(10, 16):
         given.append(run.push({name: rows((time, 1)) for name in "abc"}).num_rows)
-        held.append(run.metrics()["held_back"])
+        held.append(run.metrics()["buffered"])
     # All combinations of five alive rows that contain one of the newest rows; the new box knows 1, 2, 3, 4, 5 of five.
     assert held == [1, 8, 27, 64, 0, 0]
     assert given == [61 - 1, 61 - 7, 61 - 19, 61 - 37, 61 + 64, 61]
     (record,) = run.metrics()["migrations"]
-    assert (record["old_results"], record["new_results"], record["rows_held_back"]) == (60 + 54 + 42 + 24 + 0, 125, 125)
+    assert (record["old_results"], record["new_results"], record["rows_buffered"]) == (60 + 54 + 42 + 24 + 0, 125, 125)
     assert (record["began_at"], record["ended_at"]) == (9, 14)
 
 
@@ -442,12 +442,12 @@ def test_gen_mig_records_what_each_box_gave_and_holds_back_nothing():
     run.migrate("a (b c)", "gen-mig")
     for time in range(10, 16):
         assert run.push({name: rows((time, 1)) for name in "abc"}).num_rows == 61
-        assert run.metrics()["held_back"] == 0
+        assert run.metrics()["buffered"] == 0
     (record,) = run.metrics()["migrations"]
     # Before the split, at 14, all results are the old box's; the row of 14 makes 61 that are the new one's alone.
     assert record["old_results"] == 4 * 61
     assert record["new_results"] == 4**3 - 3**3 + 3**3 - 2**3 + 2**3 - 1 + 1 + 61
-    assert (record["rows_held_back"], record["began_at"], record["ended_at"]) == (0, 9, 14)
+    assert (record["rows_buffered"], record["began_at"], record["ended_at"]) == (0, 9, 14)
 
 
 @pytest.mark.parametrize(
@@ -563,9 +563,9 @@ def test_migrations_overlap_in_any_combination(first, second):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rebuild_changes_no_result_and_no_migration(way, rebuild):
     def rebuilt(run):
-        before = run.plan, run.metrics()["migrations"], run.metrics()["held_back"]
+        before = run.plan, run.metrics()["migrations"], run.metrics()["buffered"]
         run.rebuild(rebuild)
-        after = run.plan, run.metrics()["migrations"], run.metrics()["held_back"]
+        after = run.plan, run.metrics()["migrations"], run.metrics()["buffered"]
         assert after == before
 
     run = QUERY.run_locally(LEFT_DEEP)

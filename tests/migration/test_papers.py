@@ -505,12 +505,12 @@ def test_zhu_figure_6_each_case_gives_its_result_once(order, way):
 @pytest.mark.parametrize("as_published", [False, True])
 @pytest.mark.parametrize("order", ["a ((b c) d)", "(a b) (c d)"])
 def test_zhu_figure_6_the_old_box_gives_what_has_an_old_part(order, as_published):
-    """Case 1 was given before the migration, cases 2 to 15 by the old box, case 16 by the new one, held back."""
+    """Case 1 was given before the migration, cases 2 to 15 by the old box, case 16 by the new one, buffered."""
     for number, new in enumerate(CASES, start=1):
         way = "parallel-track as published" if as_published else "parallel-track"
         run, counts, _ = play_case(new, order, way)
         record = record_of(run)
-        by_box = record["old_results"], record["new_results"], record["rows_held_back"]
+        by_box = record["old_results"], record["new_results"], record["rows_buffered"]
         if number == 1:
             assert (by_box, counts) == ((0, 0, 0), [1, 0, 0])
         elif number < 16:

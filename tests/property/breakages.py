@@ -217,7 +217,7 @@ BREAKAGES = (
     Breakage(
         "what a successor knows more waits, and is lost by a rebuild", MATCHING,
         "    if box.final_operators:\n        box.hold_final(NEVER)\n"
-        "        results += [lasting(batch) for batch in box.push({}, switch.watermark)]",
+        "        results += [lasting(batch) for batch in box.push({}, context.watermark)]",
         "    box.hold_final(NEVER)",
     ),
     Breakage(
@@ -274,12 +274,12 @@ BREAKAGES = (
     ),
     Breakage(
         "the split is not beyond what the old plan has emitted", GEN_MIG,
-        "max(split_at, windows.latest_end, switch.watermark, ahead + 1)",
-        "max(split_at, windows.latest_end, switch.watermark)",
+        "max(split_at, windows.latest_end, context.watermark, ahead + 1)",
+        "max(split_at, windows.latest_end, context.watermark)",
     ),
     Breakage(
         "the split is not beyond the old rows", GEN_MIG,
-        "max(split_at, windows.latest_end, switch.watermark, ahead + 1)", "max(switch.watermark, ahead + 1)",
+        "max(split_at, windows.latest_end, context.watermark, ahead + 1)", "max(context.watermark, ahead + 1)",
     ),
     Breakage(
         "the new plan tells what has been emitted", "migration/two_boxes.py",

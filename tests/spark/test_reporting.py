@@ -17,7 +17,7 @@ from midstream.spark.reporting import Report
 from tests.cli.commanding import SCHEMA, TEXT, control_of
 
 QUERY = ContinuousQuery(TEXT, [Stream(name, SCHEMA, "ts") for name in ("orders", "payments", "shipments")])
-SUMS = ("results", "window_rows", "state_rows", "state_bytes", "held_back", "segments", "segment_rows", "bytes_written")
+SUMS = ("results", "window_rows", "state_rows", "state_bytes", "buffered", "segments", "segment_rows", "bytes_written")
 
 
 def told(cell, plan="(o p) s", commands=(), **figures):

@@ -113,8 +113,8 @@ def _lines(remote: RemoteQuery, told: dict[str, Any], metrics: dict[str, Any]) -
     yield "results", f"{metrics['results']:,}{_rate(rates['results'])}"
     yield "state", f"{metrics['state_rows']:,} rows, {metrics['state_bytes'] / 1e6:,.1f} MB"
     yield "in windows", f"{metrics['window_rows']:,} rows"
-    if metrics["held_back"]:
-        yield "held back", f"{metrics['held_back']:,} results"
+    if metrics["buffered"]:
+        yield "buffered", f"{metrics['buffered']:,} results"
     yield "micro-batches", f"{metrics['batches']:,}, the last {metrics['seconds'] * 1000:,.0f} ms of midstream's work"
     yield "cells", f"{told['cells']}" + (f", made again {metrics['rebuilds']} times" if metrics["rebuilds"] else "")
 

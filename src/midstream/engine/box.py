@@ -61,8 +61,8 @@ class Box(ABC):
     def donor(self) -> PlanBox | None:
         """A plan all of whose states are what the rows so far make them, or None: a successor may take them over."""
 
-    def stop_holding(self) -> list[Batch]:
-        """Results that were held back, to be told now; from now on none is held back."""
+    def release_buffered(self) -> list[Batch]:
+        """The buffered results, to be emitted now; from now on none is buffered."""
         return []
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Box(ABC):
         """The box and those inside it."""
         yield self
 
-    def settled(self) -> Box:
+    def successor(self) -> Box:
         """The box that goes on from here: another one when a migration has come to its end."""
         return self
 
@@ -101,8 +101,8 @@ class Box(ABC):
         return True
 
     @property
-    def held(self) -> int:
-        """Results that are held back."""
+    def buffered(self) -> int:
+        """How many results are buffered."""
         return 0
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from midstream.migration.description import PlanList, described_box, described_p
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategies import strategy_named
-from midstream.migration.strategy import Switch
+from midstream.migration.strategy import MigrationContext
 
 __all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell"]
 
@@ -103,7 +103,7 @@ class Cell:
         record = MigrationRecord(strategy, options, self.plan, plan, self.watermark, self._migrations)
         try:
             self._box, results = chosen.begin(
-                Switch(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
+                MigrationContext(self._box, plan, self.windows, self.watermark, self.chunk_rows, record)
             )
         except MigrationRefused:
             raise
@@ -173,7 +173,7 @@ class Cell:
             "window_rows": self.windows.rows,
             "state_rows": self._box.state_rows + self.windows.rows,
             "state_bytes": self._box.state_bytes + self.windows.bytes,
-            "held_back": self._box.held,
+            "buffered": self._box.buffered,
         }
 
     def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
@@ -183,7 +183,7 @@ class Cell:
             self._to_tell = []
         yield from results
         self.watermark = watermark
-        self._box = self._box.settled()
+        self._box = self._box.successor()
         self._note_progress()
         self.windows.release(self._box.horizons())
 

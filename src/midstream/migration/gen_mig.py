@@ -12,7 +12,7 @@ T is the latest start seen plus the longest window, or, ``shortened``, the lates
 Time is discrete and T may be the start or end of a row (the paper's ε is there to prevent that), so that ties are
 decided by which tuples they are: pieces are put together if they were made of the same rows, or, where operators make
 rows of their own, if they are equal; then it makes no difference at any instant. A result and its other piece come out
-in the same push, because a row enters both boxes at once: nothing is held back. Where they do not (aggregates emit when
+in the same push, because a row enters both boxes at once: nothing is buffered. Where they do not (aggregates emit when
 results are final), the pieces are emitted as they are.
 
 Variants:
@@ -46,7 +46,13 @@ from midstream.engine.windows import Arrived, Windows
 from midstream.errors import MigrationRefused, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
 from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
+from midstream.migration.strategy import (
+    MigrationContext,
+    MigrationStart,
+    check_flag,
+    other_stateful_operators,
+    refuse_endless_windows,
+)
 from midstream.migration.two_boxes import TwoBoxes
 
 __all__ = ["GEN_MIG_BOXES", "GenMig", "GenMigBox"]
@@ -73,26 +79,26 @@ class GenMig:
                 hint=did_you_mean(str(self.variant), _VARIANTS),
             )
 
-    def begin(self, switch: Switch) -> Begun:
-        others = other_stateful_operators(switch.plan)
+    def begin(self, context: MigrationContext) -> MigrationStart:
+        others = other_stateful_operators(context.plan)
         if others and self.variant == "reference-point":
             raise MigrationRefused(
                 f"gen-mig with reference points cannot change a plan with {' and '.join(others)}",
                 detail="Only the results of joins begin when the latest of their rows begins.",
                 hint='Use variant="coalesce".',
             )
-        refuse_endless_windows(self.name, switch)
-        windows = switch.windows
-        if switch.is_trivial:
-            switch.record.end(switch.watermark)
-            return switch.empty_box(), []
+        refuse_endless_windows(self.name, context)
+        windows = context.windows
+        if context.is_trivial:
+            context.record.end(context.watermark)
+            return context.empty_box(), []
         split_at = windows.latest_end if self.shortened else windows.latest_start + windows.longest
         # The old plan must not have gone beyond the split: windows that slide are ahead of the watermark.
-        ahead = max(operator.frontier for box in switch.old.boxes() for operator in box.window_operators)
-        split_at = min(max(split_at, windows.latest_end, switch.watermark, ahead + 1), NEVER)
+        ahead = max(operator.frontier for box in context.old.boxes() for operator in box.window_operators)
+        split_at = min(max(split_at, windows.latest_end, context.watermark, ahead + 1), NEVER)
         # The pieces of a result must come from both boxes at once.
-        held = switch.old.stop_holding()
-        return _VARIANTS[self.variant](switch.old, switch.empty_box(), switch.record, split_at), held
+        buffered = context.old.release_buffered()
+        return _VARIANTS[self.variant](context.old, context.empty_box(), context.record, split_at), buffered
 
 
 class GenMigBox(TwoBoxes):
@@ -153,7 +159,7 @@ class GenMigBox(TwoBoxes):
         """The results of both boxes in order: what the old box gives begins before the split."""
         raise NotImplementedError
 
-    def settled(self) -> Box:
+    def successor(self) -> Box:
         """What the new box emits later may begin before the split: that part was emitted by the old box."""
         if not self._is_over:
             return self
@@ -165,11 +171,11 @@ class GenMigBox(TwoBoxes):
         """Neither box knows the rows as they are."""
         return None
 
-    def stop_holding(self) -> list[Batch]:
-        return self._old.stop_holding()
+    def release_buffered(self) -> list[Batch]:
+        return self._old.release_buffered()
 
     def emit_open(self) -> list[Batch]:
-        return [*self.stop_holding(), *self._old.emit_open()]
+        return [*self.release_buffered(), *self._old.emit_open()]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from midstream.migration.state_matching import Completion, take_over
-from midstream.migration.strategy import Begun, Switch, check_flag
+from midstream.migration.strategy import MigrationContext, MigrationStart, check_flag
 
 __all__ = ["JustInTimeStateCompletion"]
 
@@ -37,12 +37,12 @@ class JustInTimeStateCompletion:
     def __post_init__(self) -> None:
         check_flag(self.name, "as_published", self.as_published)
 
-    def begin(self, switch: Switch) -> Begun:
-        box, results = take_over(switch, Completion.LAZY)
+    def begin(self, context: MigrationContext) -> MigrationStart:
+        box, results = take_over(context, Completion.LAZY)
         if self.as_published:
             box.completion_budget = 0
             for join in box.joins():
                 join.counts_keys = True
         if not box.is_migrating:
-            switch.record.end(switch.watermark)
+            context.record.end(context.watermark)
         return box, results

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from midstream.migration.state_matching import Completion, take_over
-from midstream.migration.strategy import Begun, Switch
+from midstream.migration.strategy import MigrationContext, MigrationStart
 
 __all__ = ["MovingState"]
 
@@ -24,7 +24,7 @@ class MovingState:
     name: ClassVar[str] = "moving-state"
     runs_both_plans: ClassVar[bool] = False
 
-    def begin(self, switch: Switch) -> Begun:
-        begun = take_over(switch, Completion.EAGER)
-        switch.record.end(switch.watermark)
-        return begun
+    def begin(self, context: MigrationContext) -> MigrationStart:
+        start = take_over(context, Completion.EAGER)
+        context.record.end(context.watermark)
+        return start

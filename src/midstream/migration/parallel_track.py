@@ -3,7 +3,7 @@
 Zhu et al. 2004, section 4.2 and algorithm 3. At the start of the migration all rows in the windows are *old*; what
 comes later is *new* and goes to both boxes. The old box gives every result with an old part; results of new parts only
 are left out there, at its root and nowhere below (section 4.2.2), because the new box gives them. Marks cost nothing
-here: rows are numbered as they come, so that "new" is a row number. The new box's results are held back until the old
+here: rows are numbered as they come, so that "new" is a row number. The new box's results are buffered until the old
 box goes.
 
 The old box goes when it holds no old tuple. A tuple with an old part ends no later than that part, and states are
@@ -33,7 +33,13 @@ from midstream.engine.ordered import in_one_order, lasting
 from midstream.engine.windows import Arrived, Windows
 from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Begun, Switch, check_flag, other_stateful_operators, refuse_endless_windows
+from midstream.migration.strategy import (
+    MigrationContext,
+    MigrationStart,
+    check_flag,
+    other_stateful_operators,
+    refuse_endless_windows,
+)
 from midstream.migration.two_boxes import TwoBoxes
 
 __all__ = ["ParallelTrack", "ParallelTrackBox"]
@@ -41,7 +47,7 @@ __all__ = ["ParallelTrack", "ParallelTrackBox"]
 
 @dataclass(frozen=True)
 class ParallelTrack:
-    """Both plans run until the old one holds no old tuple; the new one's results are held back until then."""
+    """Both plans run until the old one holds no old tuple; the new one's results are buffered until then."""
 
     name: ClassVar[str] = "parallel-track"
     runs_both_plans: ClassVar[bool] = True
@@ -55,24 +61,24 @@ class ParallelTrack:
         check_flag(self.name, "as_published", self.as_published)
         check_flag(self.name, "_force", self._force)
 
-    def begin(self, switch: Switch) -> Begun:
-        others = other_stateful_operators(switch.plan)
+    def begin(self, context: MigrationContext) -> MigrationStart:
+        others = other_stateful_operators(context.plan)
         if others and not self._force:
             raise MigrationRefused(
                 f"parallel-track cannot change a plan with {' and '.join(others)}",
                 detail="Their results are neither old nor new: some would be given twice.",
                 hint="Use gen-mig, which can change any plan in the same gradual way, or jisc or moving-state.",
             )
-        refuse_endless_windows(self.name, switch)
-        windows = switch.windows
-        if switch.is_trivial:
-            switch.record.end(switch.watermark)
-            return switch.empty_box(), []
-        ends_at = max(windows.latest_end, switch.watermark)
-        if self.as_published and any(_join_on_join(box.plan) for box in switch.old.boxes()):
+        refuse_endless_windows(self.name, context)
+        windows = context.windows
+        if context.is_trivial:
+            context.record.end(context.watermark)
+            return context.empty_box(), []
+        ends_at = max(windows.latest_end, context.watermark)
+        if self.as_published and any(_join_on_join(box.plan) for box in context.old.boxes()):
             ends_at = min(ends_at + windows.longest, NEVER)
         box = ParallelTrackBox(
-            switch.old, switch.empty_box(), switch.record, windows, windows.ends(), switch.watermark, ends_at
+            context.old, context.empty_box(), context.record, windows, windows.ends(), context.watermark, ends_at
         )
         return box, []
 
@@ -97,15 +103,15 @@ class ParallelTrackBox(TwoBoxes):
         self._oldest_new = oldest_new
         self._began_at = began_at
         self._ends_at = ends_at
-        self._held: list[Batch] = []
-        self._holds = True
+        self._buffered: list[Batch] = []
+        self._buffers = True
 
     @classmethod
     def described(
         cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
     ) -> Self:
         box = cls(old, new, record, windows, description["oldest_new"], description["began_at"], description["ends_at"])
-        box._holds = description["holds"]
+        box._buffers = description["buffers"]
         return box
 
     def describe(self, number_of: NumberOf) -> dict[str, Any]:
@@ -113,20 +119,20 @@ class ParallelTrackBox(TwoBoxes):
             "oldest_new": dict(self._oldest_new),
             "began_at": self._began_at,
             "ends_at": self._ends_at,
-            "holds": self._holds,
+            "buffers": self._buffers,
         }
 
     def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
-        self._held += map(lasting, self._counted_new(self._new.push(arrived, watermark)))
-        self._record.rows_held_back = max(self._record.rows_held_back, self.held)
+        self._buffered += map(lasting, self._counted_new(self._new.push(arrived, watermark)))
+        self._record.rows_buffered = max(self._record.rows_buffered, self.buffered)
         self._is_over = watermark >= self._ends_at
         old = self._old.push(arrived, watermark)
         if self._is_over:
-            old = chain(old, self._old.stop_holding())
+            old = chain(old, self._old.release_buffered())
         results = self._counted_old(map(self._with_old_parts, old))
-        if self._is_over or not self._holds:
-            yield in_one_order(self.plan.schema, chain(self._held, results))
-            self._held = []
+        if self._is_over or not self._buffers:
+            yield in_one_order(self.plan.schema, chain(self._buffered, results))
+            self._buffered = []
         else:
             yield from results
         self._settle_old()
@@ -139,8 +145,8 @@ class ParallelTrackBox(TwoBoxes):
         return batch.filtered(np.logical_or.reduce(is_old, axis=0))
 
     def horizons(self) -> dict[str, int]:
-        """Results held back may consist of rows as old as the migration."""
-        oldest = self._began_at if self._holds else NEVER
+        """Buffered results may consist of rows as old as the migration."""
+        oldest = self._began_at if self._buffers else NEVER
         return {window: min(horizon, oldest) for window, horizon in super().horizons().items()}
 
     def donor(self) -> PlanBox | None:
@@ -148,24 +154,24 @@ class ParallelTrackBox(TwoBoxes):
         return self._old.donor()
 
     @property
-    def held(self) -> int:
-        return sum(len(batch) for batch in self._held) + self._old.held
+    def buffered(self) -> int:
+        return sum(len(batch) for batch in self._buffered) + self._old.buffered
 
-    def stop_holding(self) -> list[Batch]:
-        held, self._held = [*map(self._with_old_parts, self._old.stop_holding()), *self._held], []
-        self._holds = False
-        return held
+    def release_buffered(self) -> list[Batch]:
+        buffered, self._buffered = [*map(self._with_old_parts, self._old.release_buffered()), *self._buffered], []
+        self._buffers = False
+        return buffered
 
     def emit_open(self) -> list[Batch]:
-        return [*self.stop_holding(), *self._old.emit_open()]
+        return [*self.release_buffered(), *self._old.emit_open()]
 
     def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, rows)
         since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}
         box._new = PlanBox(self.plan, self._windows, self._new.chunk_rows)
-        held = [lasting(batch) for batch in box._new.push(since, self._new.watermark)]
-        box._held = held if self._holds else []
+        buffered = [lasting(batch) for batch in box._new.push(since, self._new.watermark)]
+        box._buffered = buffered if self._buffers else []
         return box
 
 

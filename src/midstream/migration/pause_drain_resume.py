@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from midstream.errors import MigrationRefused
-from midstream.migration.strategy import Begun, Switch
+from midstream.migration.strategy import MigrationContext, MigrationStart
 
 __all__ = ["PauseDrainResume"]
 
@@ -22,8 +22,8 @@ class PauseDrainResume:
     name: ClassVar[str] = "pause-drain-resume"
     runs_both_plans: ClassVar[bool] = False
 
-    def begin(self, switch: Switch) -> Begun:
-        plans = (switch.old.plan, switch.plan)
+    def begin(self, context: MigrationContext) -> MigrationStart:
+        plans = (context.old.plan, context.plan)
         stateful = [node.label for plan in plans for node in plan.walk() if node.is_stateful]
         if stateful:
             raise MigrationRefused(
@@ -31,5 +31,5 @@ class PauseDrainResume:
                 detail=f'What "{stateful[0]}" remembers of the rows in their windows would be lost.',
                 hint="Use jisc or moving-state.",
             )
-        switch.record.end(switch.watermark)
-        return switch.empty_box(), []
+        context.record.end(context.watermark)
+        return context.empty_box(), []

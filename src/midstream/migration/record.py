@@ -36,7 +36,7 @@ class MigrationRecord:
     """Tuples computed at once for the new plan's states."""
     rows_completed: int = 0
     """Tuples computed for states that were to be completed."""
-    rows_held_back: int = 0
+    rows_buffered: int = 0
     """Results of the new box that had to wait."""
     old_results: int = 0
     """Results that came from the old box (or both) during the migration."""
@@ -84,7 +84,7 @@ class MigrationRecord:
             "states_shared": self.states_shared,
             "states_incomplete": self.states_incomplete,
             "rows_recomputed": self.rows_recomputed + self.rows_completed,
-            "rows_held_back": self.rows_held_back,
+            "rows_buffered": self.rows_buffered,
             "old_results": self.old_results,
             "new_results": self.new_results,
         }

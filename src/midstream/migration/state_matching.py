@@ -56,7 +56,7 @@ from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
 from midstream.errors import MigrationRefused, quoted
 from midstream.migration.record import MigrationRecord
-from midstream.migration.strategy import Switch
+from midstream.migration.strategy import MigrationContext
 
 __all__ = ["Completion", "rebuilt", "take_over"]
 
@@ -73,13 +73,13 @@ class Completion(enum.Enum):
     """On demand, as far as joins are concerned."""
 
 
-def take_over(switch: Switch, completion: Completion) -> tuple[PlanBox, list[Batch]]:
+def take_over(context: MigrationContext, completion: Completion) -> tuple[PlanBox, list[Batch]]:
     """The new plan, with its states; and the results that are to be emitted now."""
-    old = switch.old
-    matching = _StateMatching(switch.plan, switch, old.donor(), completion)
+    old = context.old
+    matching = _StateMatching(context.plan, context, old.donor(), completion)
     box = matching.box
     if matching.continues_exactly:
-        results = old.stop_holding()
+        results = old.release_buffered()
         begins_at = NEVER
     else:
         begins_at = matching.common_end()
@@ -88,7 +88,7 @@ def take_over(switch: Switch, completion: Completion) -> tuple[PlanBox, list[Bat
     matching.bring_states()
     if box.final_operators:
         box.hold_final(NEVER)
-        results += [lasting(batch) for batch in box.push({}, switch.watermark)]
+        results += [lasting(batch) for batch in box.push({}, context.watermark)]
     return box, results
 
 
@@ -96,10 +96,10 @@ def rebuilt(box: Box, completion: Completion, rows: Arrived, record: MigrationRe
     """The box as it is, with all its derived state computed anew from the rows."""
 
     def rebuild(plan_box: PlanBox, rows: Arrived) -> PlanBox:
-        switch = Switch(
+        context = MigrationContext(
             plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
         )
-        matching = _StateMatching(plan_box.plan, switch, None, completion)
+        matching = _StateMatching(plan_box.plan, context, None, completion)
         assert matching.continues_exactly
         for new, old in zip(matching.box.final_operators, plan_box.final_operators, strict=True):
             new.emits_from = old.emits_from
@@ -113,8 +113,8 @@ def rebuilt(box: Box, completion: Completion, rows: Arrived, record: MigrationRe
 class _StateMatching:
     """Builds the new box and gives its operators their states."""
 
-    def __init__(self, plan: Plan, switch: Switch, donor: PlanBox | None, completion: Completion) -> None:
-        self._emitting = switch.old.emitting()
+    def __init__(self, plan: Plan, context: MigrationContext, donor: PlanBox | None, completion: Completion) -> None:
+        self._emitting = context.old.emitting()
         keys = [operator.state_key for operator in self._emitting.final_operators]
         if len(set(keys)) < len(keys):
             # Equal operators in different places may be differently far, and so may be all that is above them.
@@ -128,12 +128,12 @@ class _StateMatching:
             for operator in donor.operators:
                 if operator.state_key is not None:
                     self._operators.setdefault(operator.state_key, []).append(operator)
-        self.box, self._whole = self._with_stores_of(donor, plan, switch)
+        self.box, self._whole = self._with_stores_of(donor, plan, context)
         self.box.completion_budget = COMPLETION_BUDGET if completion is Completion.LAZY else 0
-        self._switch = switch
-        self._record = switch.record
+        self._context = context
+        self._record = context.record
         self._completion = completion
-        self._ends = switch.windows.latest_end
+        self._ends = context.windows.latest_end
         # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
         frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
         self._least = min(frontiers, default=NEVER)
@@ -176,7 +176,7 @@ class _StateMatching:
             predecessor = self._predecessors.get(id(operator))
             operator.emits_from = instant if predecessor is None else predecessor.emits_from
             operator.limit = instant if predecessor is None else predecessor.final_until
-        self.box.advance(self._switch.watermark)
+        self.box.advance(self._context.watermark)
 
     def bring_states(self) -> None:
         """Give all operators their states."""
@@ -211,7 +211,7 @@ class _StateMatching:
         found = [standing.get(place, []) for place in _places(self.box.plan)]
         return [there[0] if len(there) == 1 else None for there in found]
 
-    def _with_stores_of(self, donor: PlanBox | None, plan: Plan, switch: Switch) -> tuple[PlanBox, set[int]]:
+    def _with_stores_of(self, donor: PlanBox | None, plan: Plan, context: MigrationContext) -> tuple[PlanBox, set[int]]:
         """The new box, and which of its operators are as the donor's (see ``_present_in``).
 
         It continues the donor's stores of derived rows where these hold all rows: an operator below one may be further
@@ -222,8 +222,8 @@ class _StateMatching:
             stores: dict[str, list[RowStore]] = {}
             for store in kept:
                 stores.setdefault(store.key, []).append(store.store)
-            box = PlanBox(plan, switch.windows, switch.chunk_rows, stores)
-            box.advance(switch.watermark)
+            box = PlanBox(plan, context.windows, context.chunk_rows, stores)
+            box.advance(context.watermark)
             present = self._present_in(box, self._operators)
             behind = {store.key for store in box.stores() if store.was_there and id(store) not in present}
             if not behind:
@@ -295,7 +295,9 @@ class _StateMatching:
             if not wanted:
                 return []
             identity = operator.plan.identity
-            rows = self._switch.windows.alive_in(identity) if self._switch.rows is None else self._switch.rows[identity]
+            rows = (
+                self._context.windows.alive_in(identity) if self._context.rows is None else self._context.rows[identity]
+            )
             return [rows] if len(rows) else []
         if isinstance(operator, JoinOperator):
             return self._bring_join(operator, wanted)

@@ -21,14 +21,21 @@ from midstream.engine.windows import Arrived, Windows
 from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
 
-__all__ = ["Begun", "Strategy", "Switch", "check_flag", "other_stateful_operators", "refuse_endless_windows"]
+__all__ = [
+    "MigrationContext",
+    "MigrationStart",
+    "Strategy",
+    "check_flag",
+    "other_stateful_operators",
+    "refuse_endless_windows",
+]
 
-Begun = tuple[Box, list[Batch]]
-"""The box that takes over, and results that are to be told now."""
+MigrationStart = tuple[Box, list[Batch]]
+"""The box that takes over, and results that are to be emitted now."""
 
 
 @dataclass(frozen=True)
-class Switch:
+class MigrationContext:
     """What a strategy needs to know: the box in force, where it stands, and the plan to change to."""
 
     old: Box
@@ -59,7 +66,7 @@ class Strategy(Protocol):
     runs_both_plans: ClassVar[bool]
     """Whether the old plan goes on beside the new one for some time."""
 
-    def begin(self, switch: Switch) -> Begun:
+    def begin(self, context: MigrationContext) -> MigrationStart:
         """Change over. Raises ``MigrationRefused``, and changes nothing, where the strategy cannot."""
 
 
@@ -69,9 +76,9 @@ def check_flag(name: str, option: str, value: object) -> None:
         raise MigrationRefused(f'option "{option}" of {name} is {value!r}', hint="Give True or False.")
 
 
-def refuse_endless_windows(name: str, switch: Switch) -> None:
+def refuse_endless_windows(name: str, context: MigrationContext) -> None:
     """For strategies that wait until the old rows have ended."""
-    if switch.windows.longest >= NEVER:
+    if context.windows.longest >= NEVER:
         raise MigrationRefused(
             f"{name} never ends for this query",
             detail="It waits until the rows of the old plan have left their windows; some windows are unbounded.",

@@ -64,15 +64,15 @@ class TwoBoxes(Box):
         return self._old.emitting()
 
     @property
-    def held(self) -> int:
-        return self._old.held
+    def buffered(self) -> int:
+        return self._old.buffered
 
-    def settled(self) -> Box:
+    def successor(self) -> Box:
         return self._new if self._is_over else self
 
     def _settle_old(self) -> None:
         """After a push: the old box, if it was itself a migration, may have come to its end."""
-        self._old = self._old.settled()
+        self._old = self._old.successor()
 
     def _counted_old(self, results: Iterator[Batch]) -> Iterator[Batch]:
         for batch in results:

@@ -24,7 +24,7 @@ _SUMS = (
     "window_rows",
     "state_rows",
     "state_bytes",
-    "held_back",
+    "buffered",
     "segments",
     "segment_rows",
     "bytes_written",
