@@ -16,7 +16,7 @@ examples = settings(derandomize=True, deadline=None, max_examples=100, database=
 FIELDS = (Field("a", "v", pa.int64()),)
 
 
-def at_hand(begins, label=0):
+def materialized(begins, label=0):
     """A batch whose value is its label and the number of the tuple in it."""
     begins = np.array(begins, np.int64)
     return Batch.of_arrays(
@@ -46,13 +46,13 @@ def test_nothing_in_order_is_nothing_with_the_fields_asked_for():
     empty = in_one_order(FIELDS, [])
     assert len(empty) == 0
     assert empty.layout.fields == FIELDS
-    assert len(in_one_order(FIELDS, [at_hand([]), at_hand([])])) == 0
+    assert len(in_one_order(FIELDS, [materialized([]), materialized([])])) == 0
 
 
-@pytest.mark.parametrize("second", [at_hand, stored])
-@pytest.mark.parametrize("first", [at_hand, stored])
+@pytest.mark.parametrize("second", [materialized, stored])
+@pytest.mark.parametrize("first", [materialized, stored])
 def test_tuples_of_all_batches_are_ordered_by_their_begin(first, second):
-    together = in_one_order(FIELDS, iter([first([3, 1, 2]), second([2, 0], 1), at_hand([])]))
+    together = in_one_order(FIELDS, iter([first([3, 1, 2]), second([2, 0], 1), materialized([])]))
     assert listed(together) == [(0, 5, 101), (1, 6, 1), (2, 7, 2), (2, 7, 100), (3, 8, 0)]
 
 
@@ -91,7 +91,7 @@ def test_one_batch_that_cannot_be_traced_back_makes_all_so():
 def test_a_batch_whose_rows_stay_is_lasting_as_it_is():
     batch = stored([1, 2])
     assert lasting(batch) is batch
-    assert lasting(at_hand([1])).column_at(0).to_pylist() == [0]
+    assert lasting(materialized([1])).column_at(0).to_pylist() == [0]
 
 
 def test_a_batch_whose_rows_go_has_its_values_looked_up():
@@ -123,11 +123,11 @@ def test_a_batch_and_a_stream_are_merged(first, rest):
     ordered = sorted(value for part in rest for value in part)
     parts, start = [], 0
     for number, part in enumerate(rest, start=1):
-        parts.append(at_hand(ordered[start : start + len(part)], number))
+        parts.append(materialized(ordered[start : start + len(part)], number))
         start += len(part)
-    found = listed(*merged(at_hand(first), iter(parts)))
+    found = listed(*merged(materialized(first), iter(parts)))
     assert [row[0] for row in found] == sorted(row[0] for row in found)
-    assert sorted(found) == sorted(listed(at_hand(first), *parts))
+    assert sorted(found) == sorted(listed(materialized(first), *parts))
 
 
 def test_merging_waits_for_no_more_of_the_stream_than_it_needs():
@@ -137,9 +137,9 @@ def test_merging_waits_for_no_more_of_the_stream_than_it_needs():
     def stream():
         for number in range(10):
             asked.append(number)
-            yield at_hand([number], number)
+            yield materialized([number], number)
 
-    pieces = merged(at_hand([0, 50]), stream())
+    pieces = merged(materialized([0, 50]), stream())
     for piece in pieces:
         if len(piece):
             break

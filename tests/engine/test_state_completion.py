@@ -82,10 +82,10 @@ class Case:
         """Rows of r, as they would ask."""
         layout = self.top.inputs[0].layout
         columns = table(rows)
-        at_hand = {i: columns[field.name].combine_chunks() for i, field in enumerate(layout.fields)}
+        materialized = {i: columns[field.name].combine_chunks() for i, field in enumerate(layout.fields)}
         begins = np.zeros(len(rows), np.int64)
         references = np.full((1, len(rows)), -1)
-        return self.top.sides[0].keyed(Batch(layout, begins, begins + 1, references, at_hand))
+        return self.top.sides[0].keyed(Batch(layout, begins, begins + 1, references, materialized))
 
     def complete(self, rows):
         new = self.keyed(rows)

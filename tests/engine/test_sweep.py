@@ -1,4 +1,4 @@
-"""Sweeps: at every instant the totals are those of the rows valid then, and each stretch is told once."""
+"""Sweeps: at every instant the totals are those of the rows valid then, and each segment is emitted once."""
 
 from __future__ import annotations
 
@@ -129,19 +129,19 @@ class Reference:
         self.held += len(rows)
 
     def advance(self, frontier: int) -> None:
-        stretches, gone = self.sweep.advance(frontier)
-        groups = self.groups.gather(0, stretches.slots).to_pylist()
+        segments, gone = self.sweep.advance(frontier)
+        groups = self.groups.gather(0, segments.slots).to_pylist()
         place = 0
         values = []
         for total, width in zip(self.totals, self.sweep.output_widths, strict=True):
-            words = stretches.words[:, place : place + width].tolist()
+            words = segments.words[:, place : place + width].tolist()
             values.append([read_value(total, row) for row in words])
             place += width
         for i, group in enumerate(groups):
-            begin, end = int(stretches.valid_from[i]), int(stretches.valid_to[i])
+            begin, end = int(segments.valid_from[i]), int(segments.valid_to[i])
             assert begin < end
             assert end <= frontier
-            self.told.append((group, begin, end, int(stretches.rows[i]), [value[i] for value in values]))
+            self.told.append((group, begin, end, int(segments.rows[i]), [value[i] for value in values]))
         place = 2
         for i, total in enumerate(self.totals):
             place += total.input_words
@@ -213,7 +213,7 @@ def test_totals_are_those_of_the_rows_valid_at_each_instant(totals):
     check()
 
 
-def stretches_of(rows: list[Row], totals: list[Total], *frontiers: int):
+def segments_of(rows: list[Row], totals: list[Total], *frontiers: int):
     reference = Reference(totals)
     reference.add(rows)
     for frontier in frontiers:
@@ -221,12 +221,12 @@ def stretches_of(rows: list[Row], totals: list[Total], *frontiers: int):
     return reference.told
 
 
-def test_a_stretch_is_told_when_the_frontier_reaches_its_end():
+def test_a_segment_is_emitted_when_the_frontier_reaches_its_end():
     rows = [Row(1, 0, 10, 5, 0.0), Row(1, 4, 12, 7, 0.0)]
-    assert stretches_of(rows, [Total(INTEGER_SUM)], 3) == []
-    assert stretches_of(rows, [Total(INTEGER_SUM)], 4) == [(1, 0, 4, 1, [(1, 5)])]
-    assert stretches_of(rows, [Total(INTEGER_SUM)], 9) == [(1, 0, 4, 1, [(1, 5)])]
-    assert stretches_of(rows, [Total(INTEGER_SUM)], 12) == [
+    assert segments_of(rows, [Total(INTEGER_SUM)], 3) == []
+    assert segments_of(rows, [Total(INTEGER_SUM)], 4) == [(1, 0, 4, 1, [(1, 5)])]
+    assert segments_of(rows, [Total(INTEGER_SUM)], 9) == [(1, 0, 4, 1, [(1, 5)])]
+    assert segments_of(rows, [Total(INTEGER_SUM)], 12) == [
         (1, 0, 4, 1, [(1, 5)]),
         (1, 4, 10, 2, [(2, 12)]),
         (1, 10, 12, 1, [(1, 7)]),
@@ -235,19 +235,19 @@ def test_a_stretch_is_told_when_the_frontier_reaches_its_end():
 
 def test_a_row_that_comes_as_another_goes_leaves_no_gap_and_no_overlap():
     rows = [Row(1, 0, 5, 5, 0.0), Row(1, 5, 9, 7, 0.0)]
-    assert stretches_of(rows, [Total(EXTREME)], 20) == [(1, 0, 5, 1, [(1, 5)]), (1, 5, 9, 1, [(1, 7)])]
+    assert segments_of(rows, [Total(EXTREME)], 20) == [(1, 0, 5, 1, [(1, 5)]), (1, 5, 9, 1, [(1, 7)])]
 
 
 def test_a_group_that_vanishes_and_returns_begins_anew():
     rows = [Row(1, 0, 5, -5, 0.5), Row(1, 8, 9, 7, 0.25)]
     for total, first, second in [(EXTREME, -5, 7), (INTEGER_SUM, -5, 7), (FLOAT_SUM, 0.5, 0.25)]:
-        told = stretches_of(rows, [Total(total)], 20)
+        told = segments_of(rows, [Total(total)], 20)
         assert told == [(1, 0, 5, 1, [(1, first)]), (1, 8, 9, 1, [(1, second)])]
 
 
 def test_rows_that_never_go_are_told_at_the_end_of_time():
     rows = [Row(1, 0, NEVER, 5, 0.0), Row(1, 3, 6, 1, 0.0), Row(2, 4, NEVER, None, 0.0)]
-    told = stretches_of(rows, [Total(EXTREME)], 10, NEVER)
+    told = segments_of(rows, [Total(EXTREME)], 10, NEVER)
     assert sorted(told) == [
         (1, 0, 3, 1, [(1, 5)]),
         (1, 3, 6, 2, [(2, 1)]),
@@ -258,7 +258,7 @@ def test_rows_that_never_go_are_told_at_the_end_of_time():
 
 def test_many_groups_at_once_keep_their_totals_apart():
     rows = [Row(g, g % 7, g % 7 + 1 + g % 11, g, g / 8) for g in range(500)]
-    told = stretches_of(rows, TOTALS, 4, 100)
+    told = segments_of(rows, TOTALS, 4, 100)
     assert len(told) == 500
     for group, begin, end, count, values in told:
         (row,) = (row for row in rows if row.group == group)
@@ -268,7 +268,7 @@ def test_many_groups_at_once_keep_their_totals_apart():
 
 def test_float_totals_survive_infinities_and_nan_that_have_gone():
     rows = [Row(1, 0, 20, 1, 2.5), Row(1, 5, 6, 2, math.inf), Row(1, 8, 9, 3, math.nan)]
-    told = stretches_of(rows, [Total(FLOAT_SUM)], 30)
+    told = segments_of(rows, [Total(FLOAT_SUM)], 30)
     assert [values[0][1] for *_, values in told if not math.isnan(values[0][1])] == [2.5, math.inf, 2.5, 2.5]
     assert len(told) == 5
 

@@ -1,6 +1,6 @@
 """What travels between operators: validities, and columns that are looked up only when someone reads them.
 
-A batch has one row per tuple. Its columns are either at hand (Arrow arrays) or references: for each store that the
+A batch has one row per tuple. Its columns are either materialized (Arrow arrays) or references: for each store that the
 tuples come from, a row number. The layout says which column is where; it belongs to the operator that made the batch
 and never changes while a query runs.
 """
@@ -29,7 +29,7 @@ class Layout:
 
     Stores are in the order of their ``keys``, so that combined tuples refer to the same rows in the same order,
     whatever the order of the joins that combined them: states can pass from one plan to another as they are. A layout
-    without stores is that of batches with all columns at hand.
+    without stores is that of batches with all columns materialized.
     """
 
     fields: tuple[Field, ...]
@@ -89,14 +89,14 @@ class Batch:
     valid_from: Ints
     valid_to: Ints
     references: Ints
-    at_hand: dict[int, pa.Array] = field(default_factory=dict)
+    materialized: dict[int, pa.Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.valid_from)
 
     @classmethod
     def of_arrays(cls, layout: Layout, valid_from: Ints, valid_to: Ints, columns: Sequence[pa.Array]) -> Batch:
-        """A batch with all columns at hand."""
+        """A batch with all columns materialized."""
         return cls(layout, valid_from, valid_to, np.empty((0, len(valid_from)), np.int64), dict(enumerate(columns)))
 
     @classmethod
@@ -104,15 +104,15 @@ class Batch:
         none = np.empty(0, np.int64)
         batch = cls(layout, none, none, np.empty((len(layout.stores), 0), np.int64))
         if not layout.is_stored:
-            batch.at_hand = {i: pa.array([], f.type) for i, f in enumerate(layout.fields)}
+            batch.materialized = {i: pa.array([], f.type) for i, f in enumerate(layout.fields)}
         return batch
 
     def column_at(self, position: int) -> pa.Array:
         """The values of one field."""
-        if position not in self.at_hand:
+        if position not in self.materialized:
             store, column = self.layout.places[position]
-            self.at_hand[position] = self.layout.stores[store].gather(column, self.references[store])
-        return self.at_hand[position]
+            self.materialized[position] = self.layout.stores[store].gather(column, self.references[store])
+        return self.materialized[position]
 
     def column(self, column: Column) -> pa.Array:
         return self.column_at(self.layout.position(column))
@@ -121,13 +121,13 @@ class Batch:
         """The values of all fields; what comes from one store is gathered together."""
         wanted: dict[int, list[int]] = {}
         for position, (store, _) in enumerate(self.layout.places):
-            if position not in self.at_hand:
+            if position not in self.materialized:
                 wanted.setdefault(store, []).append(position)
         for store, positions in wanted.items():
             columns = [self.layout.places[position][1] for position in positions]
             arrays = self.layout.stores[store].gather_all(columns, self.references[store])
-            self.at_hand.update(zip(positions, arrays, strict=True))
-        return [self.at_hand[position] for position in range(len(self.layout.fields))]
+            self.materialized.update(zip(positions, arrays, strict=True))
+        return [self.materialized[position] for position in range(len(self.layout.fields))]
 
     def origins(self) -> Ints:
         """The rows of the windows that each tuple was made of: one row of numbers per store in ``origin_stores``.
@@ -159,18 +159,20 @@ class Batch:
         validity = new_array((2, len(order)))
         take_values(self.valid_from, order, validity[0])
         take_values(self.valid_to, order, validity[1])
-        at_hand = {}
+        materialized = {}
         if not self.layout.is_stored:
             places = pa.array(order)
-            at_hand = {position: array.take(places) for position, array in self.at_hand.items()}
-        return Batch(self.layout, validity[0], validity[1], references, at_hand)
+            materialized = {position: array.take(places) for position, array in self.materialized.items()}
+        return Batch(self.layout, validity[0], validity[1], references, materialized)
 
     def from_instant(self, first: int) -> Batch:
         """The tuples as far as they are valid at the instant or later."""
         if first == BEGINNING or len(self) == 0 or self.valid_from.min() >= first:
             return self
         later = self.filtered(self.valid_to > first)
-        return Batch(later.layout, np.maximum(later.valid_from, first), later.valid_to, later.references, later.at_hand)
+        return Batch(
+            later.layout, np.maximum(later.valid_from, first), later.valid_to, later.references, later.materialized
+        )
 
     def in_order(self) -> Batch:
         """The tuples in the order of ``valid_from``."""
@@ -179,9 +181,13 @@ class Batch:
 
     def sliced(self, start: int, end: int) -> Batch:
         """The tuples at positions [start, end), without a copy."""
-        at_hand = {position: array.slice(start, end - start) for position, array in self.at_hand.items()}
+        materialized = {position: array.slice(start, end - start) for position, array in self.materialized.items()}
         return Batch(
-            self.layout, self.valid_from[start:end], self.valid_to[start:end], self.references[:, start:end], at_hand
+            self.layout,
+            self.valid_from[start:end],
+            self.valid_to[start:end],
+            self.references[:, start:end],
+            materialized,
         )
 
 
@@ -191,9 +197,9 @@ def concatenate(layout: Layout, batches: Sequence[Batch]) -> Batch:
         return batches[0]
     if not batches:
         return Batch.empty(layout)
-    at_hand = {}
+    materialized = {}
     if not layout.is_stored:
-        at_hand = {
+        materialized = {
             position: pa.concat_arrays([batch.column_at(position) for batch in batches])
             for position in range(len(layout.fields))
         }
@@ -202,5 +208,5 @@ def concatenate(layout: Layout, batches: Sequence[Batch]) -> Batch:
         np.concatenate([batch.valid_from for batch in batches]),
         np.concatenate([batch.valid_to for batch in batches]),
         np.concatenate([batch.references for batch in batches], axis=1),
-        at_hand,
+        materialized,
     )

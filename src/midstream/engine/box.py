@@ -17,10 +17,10 @@ from midstream.engine.batch import Batch, concatenate
 from midstream.engine.compile import Compiler
 from midstream.engine.final_operator import FinalOperator
 from midstream.engine.join import JoinOperator
+from midstream.engine.materialize import MaterializeOperator
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
-from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived, Windows
 
@@ -236,9 +236,9 @@ class PlanBox(Box):
         """The joins, inputs first."""
         return [operator for operator in self.operators if isinstance(operator, JoinOperator)]
 
-    def stores(self) -> list[StoreOperator]:
+    def stores(self) -> list[MaterializeOperator]:
         """The stores of derived rows."""
-        return [operator for operator in self.operators if isinstance(operator, StoreOperator)]
+        return [operator for operator in self.operators if isinstance(operator, MaterializeOperator)]
 
     @property
     def is_migrating(self) -> bool:

@@ -73,7 +73,7 @@ class CodeSet:
                 np.concatenate([self._lows, points]), np.concatenate([self._highs, points])
             )
         lows, highs = _joined(lows, highs)
-        # Elementary stretches between all bounds: each is wholly inside or outside of both.
+        # Elementary intervals between all bounds: each is wholly inside or outside of both.
         edges = np.unique(np.concatenate([lows, self._lows, _after(highs), _after(self._highs)]))
         begins, ends = edges, np.concatenate([edges[1:] - 1, [HIGHEST]])
         wanted = _inside(begins, lows, highs)
@@ -91,7 +91,7 @@ def _different(codes: Ints) -> Ints:
 
 
 def _after(highs: Ints) -> Ints:
-    """Where the stretch behind each interval begins; none behind the last code of all."""
+    """Where the gap behind each interval begins; none behind the last code of all."""
     return highs[highs < HIGHEST] + 1
 
 

@@ -1,7 +1,7 @@
 """From a plan to running operators over the query's windows.
 
 Only the columns that something reads are carried: each node is told which of its fields are needed. Where a join
-sits on rows that are at hand, a store is put between them, so that the join can refer to them by number.
+sits on rows that are materialized, a store is put between them, so that the join can refer to them by number.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from midstream.engine.aggregate import AggregateOperator
 from midstream.engine.difference import DifferenceOperator
 from midstream.engine.distinct import DistinctOperator
 from midstream.engine.join import JoinOperator
+from midstream.engine.materialize import MaterializeOperator
 from midstream.engine.operator import Operator
 from midstream.engine.row_store import RowStore
-from midstream.engine.stateless import ComputeOperator, PickOperator, SelectOperator, UnionOperator
-from midstream.engine.store import StoreOperator
+from midstream.engine.stateless import ColumnProjection, ComputeOperator, SelectOperator, UnionOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Windows
 
@@ -50,7 +50,7 @@ class Compiler:
 
     def compile(self, plan: Plan) -> Operator:
         """The operators that run the plan; the last one produces exactly the plan's schema."""
-        return self._picked(plan, self._compile(plan, frozenset(plan.schema)))
+        return self._projected(plan, self._compile(plan, frozenset(plan.schema)))
 
     def _compile(self, plan: Plan, needed: Needed) -> Operator:
         if isinstance(plan, Window):
@@ -64,7 +64,7 @@ class Compiler:
             chosen = [field for field in plan.schema if field in needed]
             child = self._compile(plan.input, {inner[field] for field in chosen})
             positions = [child.layout.position(inner[field].column) for field in chosen]
-            return PickOperator(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
+            return ColumnProjection(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
         if isinstance(plan, Join):
             needed = needed | _fields(*plan.predicates)
             left, right = (
@@ -76,7 +76,7 @@ class Compiler:
             read = _fields(*(key.expression for key in plan.keys), *arguments)
             return AggregateOperator(plan, self._compile(plan.input, read))
         # The others compare or align whole rows.
-        sides = [self._picked(side, self._compile(side, frozenset(side.schema))) for side in plan.inputs]
+        sides = [self._projected(side, self._compile(side, frozenset(side.schema))) for side in plan.inputs]
         if isinstance(plan, Distinct):
             return DistinctOperator(plan.label, sides[0], plan.input.identity)
         if isinstance(plan, Difference):
@@ -98,7 +98,7 @@ class Compiler:
         child = self._compile(plan.input, _fields(*(item.expression for item in items)))
         if all(item.is_plain for item in items):
             positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
-            return PickOperator(plan.label, child, positions, [item.field for item in items])
+            return ColumnProjection(plan.label, child, positions, [item.field for item in items])
         return ComputeOperator(plan.label, child, items)
 
     def _stored(self, plan: Plan, operator: Operator) -> Operator:
@@ -108,14 +108,14 @@ class Compiler:
             return operator
         key = f"{plan.identity}: {', '.join(field.name for field in layout.fields)}"
         there = self.stores.get(key)
-        return StoreOperator(f"Store of {operator.name}", operator, key, there.pop(0) if there else None)
+        return MaterializeOperator(f"Materialize {operator.name}", operator, key, there.pop(0) if there else None)
 
-    def _picked(self, plan: Plan, operator: Operator) -> Operator:
+    def _projected(self, plan: Plan, operator: Operator) -> Operator:
         """The operator with its fields in the order of the plan's schema."""
         if operator.layout.fields == plan.schema:
             return operator
         positions = [operator.layout.position(field.column) for field in plan.schema]
-        return PickOperator("Pick", operator, positions, plan.schema)
+        return ColumnProjection("Project", operator, positions, plan.schema)
 
 
 def _fields(*expressions: Expression) -> frozenset[Field]:

@@ -1,17 +1,17 @@
 """Distinct: each different row once per instant, emitted at once.
 
-Output from input: for each row, the part of its validity that no equal row has covered yet. Intuitively, every
-different row has a ribbon of time already told; a newcomer tells only the gaps, then joins the ribbon.
+Output from input: for each row, the part of its validity that no equal row has covered yet. The *coverage* of a row is
+the time for which it has been emitted; another equal row fills the gaps only, and so extends the coverage.
 
-    told      ├────┤      ├──────┤
-    newcomer     ├───────────────────┤
+    coverage  ├────┤      ├──────┤
+    new row      ├───────────────────┤
     emitted          ├───┤       ├───┤
 
 Where a row is cut depends on what came before it. At every instant the output is the same; aggregates and differences,
 whose results begin where rows do, see to it that they do not depend on more (see ``sweep``).
 
-State: the different rows and, for each, its ribbon as a list of disjoint intervals in order of time. Rows whose ribbon
-has ended at the frontier are forgotten; the input's rows themselves are not kept.
+State: the different rows and, for each, its coverage as a list of disjoint intervals in order of time. Rows whose
+coverage has ended at the frontier are forgotten; the input's rows themselves are not kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from midstream.engine.time_queue import TimeQueue, slot_then_time_order
 __all__ = ["DistinctOperator"]
 
 
-class _Ribbons:
+class _Coverage:
     """Lists of disjoint intervals, one list per slot, in a pool of nodes."""
 
     def __init__(self) -> None:
@@ -81,17 +81,17 @@ class DistinctOperator(Operator):
         super().__init__(name, Layout(below.fields, below.stores, (), below.keys), (child,))
         self._state_key = (name, input_identity, *(field.name for field in child.layout.fields))
         self._keys = KeyTable([field.type for field in child.layout.fields])
-        self._ribbons = _Ribbons()
+        self._coverage = _Coverage()
         self._ends = TimeQueue(1)
         self._ended = BEGINNING
 
     @property
     def state_rows(self) -> int:
-        return len(self._ribbons)
+        return len(self._coverage)
 
     @property
     def state_bytes(self) -> int:
-        return self._keys.bytes + self._ribbons.bytes + self._ends.bytes
+        return self._keys.bytes + self._coverage.bytes + self._ends.bytes
 
     @property
     def state_key(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class DistinctOperator(Operator):
 
     def adopt(self, other: Operator) -> None:
         assert isinstance(other, DistinctOperator)
-        self._keys, self._ribbons, self._ends, self._ended = other._keys, other._ribbons, other._ends, other._ended
+        self._keys, self._coverage, self._ends, self._ended = other._keys, other._coverage, other._ends, other._ended
 
     def needed_below(self, retention: int) -> int:
         return min(retention, self.frontier)
@@ -109,10 +109,10 @@ class DistinctOperator(Operator):
             self.counters.rows_in += len(batch)
             self.counters.probes += len(batch)
             slots = self._keys.hold(batch.columns(), len(batch))
-            # In this order the walk along a ribbon goes on where it stood.
+            # In this order the walk along a coverage continues where it stood.
             order = slot_then_time_order(slots, batch.valid_from)
             batch, slots = batch.taken(order), slots[order]
-            rows, begins, ends, furthest = self._ribbons.cover(
+            rows, begins, ends, furthest = self._coverage.cover(
                 slots, batch.valid_from, batch.valid_to, self._keys.capacity, self._ended
             )
             self._keep_until_end(slots, batch.valid_to, furthest)
@@ -132,7 +132,7 @@ class DistinctOperator(Operator):
     def expire(self, retention: int) -> None:
         self._ended = self.inputs[0].frontier
         _, slots = self._ends.pop_until(self._ended)
-        self._ribbons.forget(self._keys.let_go(slots[:, 0]))
+        self._coverage.forget(self._keys.let_go(slots[:, 0]))
 
 
 @compiled
@@ -168,24 +168,24 @@ def _cover(  # type: ignore[no-untyped-def]
             else:
                 before = node
             node = following
-        told = begin
+        covered = begin
         joined_from = begin
         joined_to = end
         while node >= 0 and nodes[node, 0] <= end:
-            if nodes[node, 0] > told:
+            if nodes[node, 0] > covered:
                 out_row[found] = i
-                out_from[found] = told
+                out_from[found] = covered
                 out_to[found] = nodes[node, 0]
                 found += 1
-            told = max(told, nodes[node, 1])
+            covered = max(covered, nodes[node, 1])
             joined_from = min(joined_from, nodes[node, 0])
             joined_to = max(joined_to, nodes[node, 1])
             free[free_count[0]] = node
             free_count[0] += 1
             node = nodes[node, 2]
-        if told < end:
+        if covered < end:
             out_row[found] = i
-            out_from[found] = told
+            out_from[found] = covered
             out_to[found] = end
             found += 1
         free_count[0] -= 1

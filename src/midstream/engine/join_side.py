@@ -135,7 +135,7 @@ class JoinSide:
     def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
         if isinstance(key, Column):
             position = self.layout.position(key)
-            if position not in batch.at_hand:
+            if position not in batch.materialized:
                 store, column = self.layout.places[position]
                 return self.layout.stores[store].gather_codes(column, batch.references[store])
         return encode(_value(key, batch))

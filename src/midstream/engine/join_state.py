@@ -67,7 +67,7 @@ class NewTuples:
 
 
 class _Run:
-    """Tuples sorted by code, with a directory: where the codes of each stretch of the span of codes begin."""
+    """Tuples sorted by code, with a directory: where the codes of each section of the span of codes begin."""
 
     def __init__(self, codes: Ints, tuples: Ints, ends: int) -> None:
         self.codes = codes
@@ -347,8 +347,8 @@ def _fill_directory(codes, shift, directory):  # type: ignore[no-untyped-def]
     low = np.uint64(codes[0])
     filled = 0
     for place in range(codes.shape[0]):
-        stretch = np.int64((np.uint64(codes[place]) - low) >> np.uint64(shift))
-        while filled <= stretch:
+        section = np.int64((np.uint64(codes[place]) - low) >> np.uint64(shift))
+        while filled <= section:
             directory[filled] = place
             filled += 1
     while filled < directory.shape[0]:

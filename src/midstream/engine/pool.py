@@ -1,4 +1,4 @@
-"""Slots of growing arrays, handed out and taken back: the bookkeeping behind keys, heaps and ribbons.
+"""Slots of growing arrays, handed out and taken back: the bookkeeping behind keys, heaps and lists of intervals.
 
 The arrays themselves belong to whoever uses the slots; all have the pool's capacity. Compiled loops take and return
 slots through ``free`` (a stack) and ``count`` (how many are on it, an array of one so that they can change it).

@@ -5,7 +5,7 @@ hold numbers, not values; values are gathered when they are looked at, usually w
 that rows whose validity has ended will not be asked for again.
 
 Columns of fixed width share one ring of int64 words (a row's place is its number modulo the capacity): a word per
-column, two for a decimal, and in front one bit per column that is set where it is NULL. A row is thus one stretch of
+column, two for a decimal, and in front one bit per column that is set where it is NULL. A row is thus one run of
 memory, and gathering it costs one cache miss, however many columns are wanted. Text, binary and nested columns live in
 Arrow segments that are merged geometrically: about log n segments, each row copied about log n times.
 

@@ -12,7 +12,7 @@ from midstream.engine.batch import Batch, Layout
 from midstream.engine.evaluate import evaluate, truth
 from midstream.engine.operator import Operator
 
-__all__ = ["ComputeOperator", "PickOperator", "SelectOperator", "UnionOperator"]
+__all__ = ["ColumnProjection", "ComputeOperator", "SelectOperator", "UnionOperator"]
 
 
 class _RowByRow(Operator):
@@ -39,7 +39,7 @@ class SelectOperator(_RowByRow):
                 yield kept
 
 
-class PickOperator(_RowByRow):
+class ColumnProjection(_RowByRow):
     """A projection that only chooses and renames columns: of stored tuples not a byte is copied.
 
     References stay also to stores of which no column is left: a tuple must be known by all the rows it was made of.
@@ -58,12 +58,14 @@ class PickOperator(_RowByRow):
         for batch in inputs[0]:
             self.counters.rows_in += len(batch)
             self.counters.rows_out += len(batch)
-            at_hand = {new: batch.at_hand[old] for new, old in enumerate(self._chosen) if old in batch.at_hand}
-            yield Batch(self.layout, batch.valid_from, batch.valid_to, batch.references, at_hand)
+            materialized = {
+                new: batch.materialized[old] for new, old in enumerate(self._chosen) if old in batch.materialized
+            }
+            yield Batch(self.layout, batch.valid_from, batch.valid_to, batch.references, materialized)
 
 
 class ComputeOperator(_RowByRow):
-    """A projection with expressions: the new columns are computed, and all are at hand."""
+    """A projection with expressions: the new columns are computed, and all are materialized."""
 
     def __init__(self, name: str, child: Operator, items: Sequence[Item]) -> None:
         below = child.layout

@@ -242,7 +242,7 @@ class _WindowRows:
         references = np.empty((0, len(batch)), np.int64)
         if self._keeps_rows:
             references = self.store.append(batch.columns(), batch.valid_from, batch.valid_to).reshape(1, -1)
-        return Batch(self.layout, batch.valid_from, batch.valid_to, references, batch.at_hand)
+        return Batch(self.layout, batch.valid_from, batch.valid_to, references, batch.materialized)
 
     def alive(self) -> Batch:
         numbers, valid_from, valid_to = self.store.alive()

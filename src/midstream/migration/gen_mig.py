@@ -216,7 +216,7 @@ class _CoalesceBox(GenMigBox):
         places, ends = pieces.matched(batch.taken(cut))
         valid_to = batch.valid_to.copy()
         valid_to[cut[places]] = ends
-        return Batch(batch.layout, batch.valid_from, valid_to, batch.references, batch.at_hand)
+        return Batch(batch.layout, batch.valid_from, valid_to, batch.references, batch.materialized)
 
 
 class _Pieces:
@@ -289,7 +289,7 @@ class _PositiveNegativeBox(GenMigBox):
         for batch, start in zip(sides, (0, shift), strict=True):
             own = (tuples >= start) & (tuples < start + len(batch))
             taken = batch.taken(tuples[own] - start)
-            chosen.append(Batch(taken.layout, begins[own], ends[own], taken.references, taken.at_hand))
+            chosen.append(Batch(taken.layout, begins[own], ends[own], taken.references, taken.materialized))
         yield in_one_order(self.plan.schema, chosen)
 
 
@@ -297,7 +297,7 @@ def _cut(batch: Batch, first: int, last: int) -> Batch:
     """The rows that are valid in [first, last), there."""
     batch = batch.filtered((batch.valid_from < last) & (batch.valid_to > first))
     valid_from, valid_to = np.maximum(batch.valid_from, first), np.minimum(batch.valid_to, last)
-    return Batch(batch.layout, valid_from, valid_to, batch.references, batch.at_hand)
+    return Batch(batch.layout, valid_from, valid_to, batch.references, batch.materialized)
 
 
 _VARIANTS: dict[str, type[GenMigBox]] = {

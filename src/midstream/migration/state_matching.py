@@ -46,12 +46,12 @@ from midstream.engine.join import JoinOperator
 from midstream.engine.join_side import JoinSide, KeyColumn
 from midstream.engine.join_state import JoinState
 from midstream.engine.kernels import Ints
+from midstream.engine.materialize import MaterializeOperator
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
 from midstream.engine.state_completion import CompleteState, IncompleteState, OldTuples
 from midstream.engine.stateless import SelectOperator
-from midstream.engine.store import StoreOperator
 from midstream.engine.window import WindowOperator
 from midstream.engine.windows import Arrived
 from midstream.errors import MigrationRefused, quoted
@@ -242,7 +242,7 @@ class _StateMatching:
             if operator.state_key is not None:
                 is_there = any(_as_far(operator, other) for other in known.get(operator.state_key, ()))
             else:
-                is_there = not (with_stores and isinstance(operator, StoreOperator)) or operator.was_there
+                is_there = not (with_stores and isinstance(operator, MaterializeOperator)) or operator.was_there
             if is_there:
                 present.add(id(operator))
         return present
@@ -268,7 +268,7 @@ class _StateMatching:
                 else:
                     self._decide(child, self._completion is Completion.EAGER or wanted or _join_below(child) is None)
             return
-        if isinstance(operator, StoreOperator):
+        if isinstance(operator, MaterializeOperator):
             self._decide(operator.inputs[0], not operator.was_there)
             return
         if operator.state_key is not None:
@@ -301,7 +301,7 @@ class _StateMatching:
             return [rows] if len(rows) else []
         if isinstance(operator, JoinOperator):
             return self._bring_join(operator, wanted)
-        if isinstance(operator, StoreOperator) and operator.was_there:
+        if isinstance(operator, MaterializeOperator) and operator.was_there:
             self.bring(operator.inputs[0], False)
             return [operator.everything()] if wanted else []
         if id(operator) in self._adopted:
@@ -310,7 +310,7 @@ class _StateMatching:
             for child in operator.inputs:
                 self.bring(child, False)
             return []
-        if operator.state_key is not None or isinstance(operator, StoreOperator):
+        if operator.state_key is not None or isinstance(operator, MaterializeOperator):
             histories = [self.bring(child, True) for child in operator.inputs]
             self._record.rows_recomputed += sum(len(batch) for history in histories for batch in history)
             replay = operator.replay if isinstance(operator, FinalOperator) else operator.push

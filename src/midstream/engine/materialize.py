@@ -1,4 +1,4 @@
-"""Store: computed rows get numbers, so that a join above can refer to them."""
+"""Materialize: computed rows get numbers in a row store, so that a join above can refer to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from midstream.engine.batch import Batch, Layout
 from midstream.engine.operator import Operator
 from midstream.engine.row_store import RowStore
 
-__all__ = ["StoreOperator"]
+__all__ = ["MaterializeOperator"]
 
 
-class StoreOperator(Operator):
+class MaterializeOperator(Operator):
     """Gives rows numbers, so that a join above can refer to them; drops them when no validity reaches them.
 
     Beside its values, a row keeps the numbers of the rows it was computed from.
