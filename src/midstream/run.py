@@ -24,9 +24,9 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS
-from midstream.engine.intake import Intake
+from midstream.engine.ingest import Ingest
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
 from midstream.migration.cell import Cell
 from midstream.migration.state_matching import Completion
@@ -43,7 +43,7 @@ class LocalRun:
     def __init__(self, plan: Plan, planner: Planner, chunk_rows: int = CHUNK_ROWS) -> None:
         self._cell = Cell(plan, planner(None), chunk_rows)
         self._planner = planner
-        self._intake = Intake({window.stream.name: window.stream for window in plan.windows()})
+        self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
         self._schema = output_schema(plan)
         self._finished = False
 
@@ -65,7 +65,7 @@ class LocalRun:
     @property
     def watermark(self) -> int | None:
         """The watermark in ticks; None before every stream has had a row."""
-        return None if self._intake.watermark == BEGINNING else self._intake.watermark
+        return None if self._ingest.watermark == BEGINNING else self._ingest.watermark
 
     def push(
         self,
@@ -91,19 +91,19 @@ class LocalRun:
         """
         self._check_usable()
         ticks = self._ticks(watermark)
-        reads = self._intake.check(tables)
-        if ticks is not None and ticks < self._intake.watermark:
+        reads = self._ingest.check(tables)
+        if ticks is not None and ticks < self._ingest.watermark:
             raise DecreasingWatermark(
-                f"the watermark cannot move back from {self._intake.watermark} to {ticks}",
+                f"the watermark cannot move back from {self._ingest.watermark} to {ticks}",
                 hint="Leave it out, or give one that is not earlier.",
             )
-        rows = self._intake.accept(reads)
-        return self._work(rows, self._intake.advance(ticks))
+        rows = self._ingest.accept(reads)
+        return self._work(rows, self._ingest.advance(ticks))
 
     def finish(self) -> pa.Table:
         """The end of all streams: everything still held."""
         self._check_usable()
-        results = pa.Table.from_batches(self._work({}, self._intake.advance(NEVER)), self._schema)
+        results = pa.Table.from_batches(self._work({}, self._ingest.advance(NEVER)), self._schema)
         self._finished = True
         return results
 
@@ -142,7 +142,7 @@ class LocalRun:
                 "without_event_time": c.without_event_time,
                 "event_time_out_of_range": c.event_time_out_of_range,
             }
-            for name, c in self._intake.counters.items()
+            for name, c in self._ingest.counters.items()
         }
         return {"streams": streams, "watermark": self.watermark, **self._cell.metrics()}
 

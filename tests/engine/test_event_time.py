@@ -88,7 +88,7 @@ def test_what_is_described_survives_json_and_time_goes_on_from_it(watermark):
     time.declare_idle("c")
     time.watermark = watermark
     again = EventTime(time.lateness)
-    again.restore(**json.loads(json.dumps(time.describe())))
+    again.restore(**json.loads(json.dumps(time.manifest())))
     assert (again.latest, again.idle, again.watermark) == (time.latest, time.idle, watermark)
     for each in (time, again):
         each.see("b", 2**61)
@@ -123,8 +123,8 @@ def test_the_watermark_is_the_least_that_a_stream_says(actions):
             time.declare_idle(stream)
             idle.add(stream)
         elif action == "restore":
-            described, time = json.loads(json.dumps(time.describe())), EventTime(lateness)
-            time.restore(**described)
+            manifest, time = json.loads(json.dumps(time.manifest())), EventTime(lateness)
+            time.restore(**manifest)
         else:
             counting = [seen[s] - lateness[s] if s in seen else BEGINNING for s in lateness if s not in idle]
             watermark = max(watermark, value, min(counting, default=BEGINNING))

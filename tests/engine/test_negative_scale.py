@@ -15,7 +15,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.types import decimal_type
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.migration.cell_routing import rows_by_cell
 from midstream.planning.partitioning import partition
 

@@ -13,7 +13,7 @@ from midstream.algebra.plan import Distinct, Item, Project, Window
 from midstream.algebra.stream import Stream
 from midstream.algebra.windows import NEVER, WindowSpec
 from midstream.engine.window import WindowOperator
-from midstream.engine.windows import Rows, Windows, validities
+from midstream.engine.window_store import Rows, WindowStore, validities
 
 examples = settings(derandomize=True, deadline=None, max_examples=200, database=None)
 
@@ -80,10 +80,10 @@ def test_validities_are_as_the_language_says(window, time, expected):
     assert (valid_from[0], valid_to[0]) == expected
 
 
-def windows(window: WindowSpec) -> tuple[Windows, WindowOperator]:
+def windows(window: WindowSpec) -> tuple[WindowStore, WindowOperator]:
     stream = Stream("s", pa.schema({"ts": pa.int64(), "x": pa.string()}), "ts")
     node = Window(stream, "s", window)
-    kept = Windows([Distinct(Project(node, (Item("", "x", Column("s", "x", pa.string())),)))])
+    kept = WindowStore([Distinct(Project(node, (Item("", "x", Column("s", "x", pa.string())),)))])
     return kept, WindowOperator(node, kept.layout(node))
 
 

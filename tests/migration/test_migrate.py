@@ -9,7 +9,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Union
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.errors import BadJoinOrder, BadPlan, FinishedRun, MigrationRefused
 from midstream.migration.cell import Cell
 from midstream.planning.rules.split_conjunctions import split_conjunctions

@@ -21,9 +21,9 @@ from midstream.algebra.expressions import Call, Column, Expression
 from midstream.algebra.functions import call, cast
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Item, Join, Plan, Project, Union, Window
 from midstream.algebra.windows import NEVER, WindowSpec
-from midstream.engine.intake import Intake
+from midstream.engine.ingest import Ingest
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.errors import BadPlan
 from midstream.migration.cell import Cell
 from midstream.migration.cell_routing import cells_of, rows_by_cell
@@ -555,14 +555,14 @@ class CellGrid:
     def __init__(self, query: ContinuousQuery, partitioning: Partitioning, plans: Sequence[Plan]) -> None:
         self.partitioning = partitioning
         self.schema = output_schema(query.plan())
-        self.intake = Intake({w.stream.name: w.stream for w in partitioning.windows})
+        self.ingest = Ingest({w.stream.name: w.stream for w in partitioning.windows})
         self.cells = [Cell(plans[cell % len(plans)], query.plan()) for cell in range(partitioning.cells)]
 
     def play(self, pushes: Sequence[Push]) -> pa.Table:
         batches: list[pa.RecordBatch] = []
         for push in pushes:
-            rows = self.intake.accept(self.intake.check(push.rows))
-            batches += self._push(rows, self.intake.advance(push.watermark))
+            rows = self.ingest.accept(self.ingest.check(push.rows))
+            batches += self._push(rows, self.ingest.advance(push.watermark))
         return pa.Table.from_batches([*batches, *self._push({}, NEVER)], self.schema)
 
     def _push(self, rows: dict[str, Rows], watermark: int) -> list[pa.RecordBatch]:

@@ -286,7 +286,7 @@ BREAKAGES = (
         "return self._old.emitting()", "return self._new.emitting()",
     ),
     Breakage(
-        "where operators begin is not read back", "migration/description.py",
+        "where operators begin is not read back", "migration/manifest.py",
         "            operator.emits_from = emits_from", "            pass",
     ),
     # Operators below and above

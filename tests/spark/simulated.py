@@ -38,22 +38,22 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.engine.evaluate import truth
 from midstream.engine.output import output_schema
-from midstream.engine.windows import Windows, fields_read
+from midstream.engine.window_store import WindowStore, fields_read
 from midstream.migration.state_matching import Completion
 from midstream.planning.partitioning import Partitioning, partition
 from midstream.spark import cell_host, operator, packing
 from midstream.spark.catalyst import is_translatable
+from midstream.spark.cell_cache import CellCache
 from midstream.spark.cell_host import HostedCell
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.frames import from_bytes
-from midstream.spark.living_cells import LivingCells
 from midstream.spark.operator import CellOperator
 from midstream.spark.packing import KEEP, STREAM, Pack, Packer, StreamPacker, shared_columns
 from midstream.spark.progress import Progress
 from midstream.spark.types import type_for_spark
 
-__all__ = ["FAULTS", "DictShelf", "Fault", "LoneCell", "SimulatedCluster", "cell_setup", "packs_of"]
+__all__ = ["FAULTS", "DictStateBackend", "Fault", "LoneCell", "SimulatedCluster", "cell_setup", "packs_of"]
 
 Received = list[tuple[str, int, bytes]]
 """What comes to a cell: the kind, the place and the blob of packs and commands."""
@@ -106,7 +106,7 @@ class SimulatedCluster:
         self._keep_column = keep_column
         self._hosts = _Hosts() if hosted else None
         self.random = random.Random(seed)
-        self.workers = [LivingCells(), LivingCells()]
+        self.workers = [CellCache(), CellCache()]
         self.last_command = 0
         self.claims: list[tuple[str, int]] = []
         """Whose commands are in the control directory."""
@@ -191,7 +191,7 @@ class SimulatedCluster:
         self._lose(self.workers)
         self._start_driver(plan if plan is not None else self.first_plan)
 
-    def _lose(self, workers: Iterable[LivingCells]) -> None:
+    def _lose(self, workers: Iterable[CellCache]) -> None:
         for worker in workers:
             worker._cells.clear()
         if self._hosts is not None:
@@ -220,7 +220,7 @@ class SimulatedCluster:
         return [attempt for attempt in attempts if attempt is not None]
 
     def _attempt(
-        self, cell: int, received: Received, after: int | None = None, worker: LivingCells | None = None
+        self, cell: int, received: Received, after: int | None = None, worker: CellCache | None = None
     ) -> _Attempt | None:
         """One attempt at a task; abandoned after some frames of results, if the number is given."""
         if worker is None and self.random.random() < 0.3:
@@ -315,7 +315,7 @@ class _State:
 
 
 @contextmanager
-def _in_process(worker: LivingCells, hosts: _Hosts | None) -> Iterator[None]:
+def _in_process(worker: CellCache, hosts: _Hosts | None) -> Iterator[None]:
     named = mock.patch.object(operator, "_query_id", lambda: QUERY_ID)
     with named, mock.patch.object(operator, "_LIVING", worker), mock.patch.object(operator, "HostedCell", hosts):
         yield
@@ -325,7 +325,7 @@ class _Hosts:
     """Hosts of cells as threads, with the protocol that they have as processes."""
 
     def __init__(self) -> None:
-        self._living: dict[tuple[str, int], LivingCells] = {}
+        self._caches: dict[tuple[str, int], CellCache] = {}
         self._at_work: list[threading.Thread] = []
 
     def __call__(self, run: str, cell: int) -> HostedCell:
@@ -338,17 +338,17 @@ class _Hosts:
         while self._at_work:
             self._at_work.pop().join()
         ours, theirs = socket.socketpair()
-        living = self._living.setdefault((run, cell), LivingCells())
-        self._at_work.append(threading.Thread(target=self._serve, args=(theirs, living)))
+        cache = self._caches.setdefault((run, cell), CellCache())
+        self._at_work.append(threading.Thread(target=self._serve, args=(theirs, cache)))
         self._at_work[-1].start()
         return ours
 
-    def _serve(self, connection: socket.socket, living: LivingCells) -> None:
+    def _serve(self, connection: socket.socket, cache: CellCache) -> None:
         with connection, suppress(OSError, EOFError), cell_host._stream(connection) as stream:
-            cell_host._serve_batch(stream, living)
+            cell_host._serve_batch(stream, cache)
 
     def lose_all(self) -> None:
-        self._living = {}
+        self._caches = {}
 
 
 class _Sources:
@@ -362,7 +362,7 @@ class _Sources:
         partitioning: Partitioning,
         keys: list[int],
     ) -> None:
-        windows, read = Windows([first_plan, default]), fields_read([first_plan, default])
+        windows, read = WindowStore([first_plan, default]), fields_read([first_plan, default])
         packers, types = [], []
         self._selected: dict[str, list[str]] = {}
         self._conditions: dict[str, list[list[Expression]]] = {}
@@ -461,8 +461,8 @@ def cell_setup(query: ContinuousQuery, first_plan: Plan, partitioning: Partition
 # One cell alone
 
 
-class DictShelf(dict[str, bytes]):
-    """A shelf for a cell alone, which counts the bytes that were written, by kind of key."""
+class DictStateBackend(dict[str, bytes]):
+    """a state backend for a cell alone, which counts the bytes that were written, by kind of key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,33 +478,33 @@ class DictShelf(dict[str, bytes]):
 
 
 class LoneCell:
-    """One durable cell and its shelf, without a cluster around it."""
+    """One durable cell and its state backend, without a cluster around it."""
 
     def __init__(self, text: str, streams: Sequence[Stream], plan: Plan | str | None = None) -> None:
         self.query = ContinuousQuery(text, streams)
         self.setup = cell_setup(self.query, self.query.chosen(plan), partition(self.query.plan(), 1))
-        self.shelf = DictShelf()
-        self.durable = DurableCell.from_shelf(self.setup, self.shelf)
+        self.backend = DictStateBackend()
+        self.durable = DurableCell.from_backend(self.setup, self.backend)
 
     def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
         """One micro-batch; its results."""
         packs = map(Pack.of_bytes, packs_of(self.query, rows))
         results = list(self.durable.work(commands, packs))
-        self.durable.save(self.shelf)
+        self.durable.save(self.backend)
         return pa.Table.from_batches(results, self.durable.output_schema)
 
     def rebuild(self, completion: Completion = Completion.LAZY) -> None:
-        """Go on with what is on the shelf."""
-        self.durable = DurableCell.from_shelf(self.setup, self.shelf, completion)
+        """Go on with what is in the state backend."""
+        self.durable = DurableCell.from_backend(self.setup, self.backend, completion)
 
     @property
     def segments(self) -> dict[str, tuple[dict[str, Any], list[pa.RecordBatch]]]:
-        """What is in each segment on the shelf."""
-        return {key: from_bytes(self.shelf[key]) for key in sorted(self.shelf) if key.startswith("segment")}
+        """What is in each segment in the state backend."""
+        return {key: from_bytes(self.backend[key]) for key in sorted(self.backend) if key.startswith("segment")}
 
     @property
     def segment_rows(self) -> list[int]:
-        """How many rows are in each segment on the shelf."""
+        """How many rows are in each segment in the state backend."""
         return [sum(batch.num_rows for batch in batches) for _, batches in self.segments.values()]
 
 

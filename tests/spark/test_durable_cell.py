@@ -23,7 +23,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine import row_store
-from midstream.engine.intake import ticks
+from midstream.engine.ingest import ticks
 from midstream.errors import CheckpointMismatch
 from midstream.migration.cell import Cell
 from midstream.migration.state_matching import Completion
@@ -164,7 +164,7 @@ def played(scenario: Scenario, script: Script) -> SimulatedCluster:
 
 def check_end(cluster: SimulatedCluster, refusable: dict[int, bool]) -> None:
     for figures, state in zip(cluster.figures, cluster.committed, strict=True):
-        assert state.keys() == {"standing", "description"}
+        assert state.keys() == {"progress", "manifest"}
         assert (figures["migrating"], figures["window_rows"], figures["batches"]) == (False, 0, len(cluster.batches))
         outcomes = {command["id"]: command["outcome"] for command in figures["commands"]}
         assert outcomes.keys() == refusable.keys()
@@ -347,7 +347,7 @@ def test_a_cell_made_again_after_every_batch_does_and_writes_the_same(name, comp
         # Where a distinct cuts what it tells depends on the order in which rows came.
         same = assert_snapshot_equivalent if name == "distinct" else assert_same_bag
         same(actual, expected)
-        assert standing(broken) == standing(unbroken)
+        assert progress(broken) == progress(unbroken)
         assert broken.segments.keys() == unbroken.segments.keys()
         for (header, batches), (same_header, same_batches) in zip(
             broken.segments.values(), unbroken.segments.values(), strict=True
@@ -369,25 +369,25 @@ def migrate(number: int, plan: Plan, strategy: str, options: dict[str, Any]) -> 
     }
 
 
-def standing(cell: LoneCell) -> dict[str, Any]:
-    content = json.loads(cell.shelf["standing"])
-    return {name: value for name, value in content.items() if name not in ("token", "results")}
+def progress(cell: LoneCell) -> dict[str, Any]:
+    content = json.loads(cell.backend["progress"])
+    return {name: value for name, value in content.items() if name not in ("version", "results")}
 
 
 def test_what_is_written_is_proportional_to_the_batch():
     cell = LoneCell(PAIR.format(10**6, 10**6), STREAMS)
-    written, standings = [], []
+    written, progresses = [], []
     for number in range(256):
         cell.run({"ab"[number % 2]: rows((number, number, f"{number * 7919 % 10007}"))})
-        written.append(cell.shelf.written["segment"])
-        standings.append(len(cell.shelf["standing"]))
+        written.append(cell.backend.written["segment"])
+        progresses.append(len(cell.backend["progress"]))
         assert len(cell.segments) <= 2 + math.log2(number + 1)
         assert sum(cell.segment_rows) == number + 1
     # A segment has a head of about a kilobyte; rows are written log n times, at about ten bytes.
     assert written[-1] <= 256 * (1500 + 10 * math.log2(256))
     assert written[-1] <= 2.2 * written[127] <= 4.9 * written[63]
-    assert standings[-1] <= standings[0] + 30
-    assert cell.shelf.written["description"] == len(cell.shelf["description"])
+    assert progresses[-1] <= progresses[0] + 30
+    assert cell.backend.written["manifest"] == len(cell.backend["manifest"])
 
 
 def test_large_segments_are_not_written_again(monkeypatch):
@@ -397,19 +397,19 @@ def test_large_segments_are_not_written_again(monkeypatch):
         cell.run({"a": rows(*((number, number, f"{place}") for place in range(8)))})
         assert len(cell.segments) <= 2 + math.log2(64) + (number + 1) * 8 / 64
     assert max(cell.segment_rows) <= 3 * 64
-    before = dict(cell.shelf)
+    before = dict(cell.backend)
     cell.run({"a": rows((200, 0, "x"))})
-    assert sum(before.get(key) != value for key, value in cell.shelf.items()) == 2
+    assert sum(before.get(key) != value for key, value in cell.backend.items()) == 2
 
 
 def test_a_batch_without_rows_writes_only_how_far_the_cell_has_come():
     cell = LoneCell(PAIR.format(9, 9), STREAMS)
     cell.run({"a": rows((1, 1, "x")), "b": rows((1, 1, "x"))})
-    before, written = dict(cell.shelf), dict(cell.shelf.written)
+    before, written = dict(cell.backend), dict(cell.backend.written)
     cell.run({})
-    assert {key for key in cell.shelf if cell.shelf[key] != before.get(key)} == {"standing"}
-    assert cell.shelf.written == {**written, "standing": written["standing"] + len(cell.shelf["standing"])}
-    assert cell.durable.last_bytes == len(cell.shelf["standing"])
+    assert {key for key in cell.backend if cell.backend[key] != before.get(key)} == {"progress"}
+    assert cell.backend.written == {**written, "progress": written["progress"] + len(cell.backend["progress"])}
+    assert cell.durable.last_bytes == len(cell.backend["progress"])
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
@@ -424,7 +424,7 @@ def test_segments_go_when_their_rows_have_left(is_broken, monkeypatch):
         assert cell.durable.metrics()["segment_rows"] <= 25 * 4 + 4 * 16
     assert sum(cell.segment_rows) == cell.durable.metrics()["segment_rows"] >= 25 * 4
     cell.run({}, [{"id": 1, "kind": "finish"}])
-    assert cell.shelf.keys() == {"standing", "description"}
+    assert cell.backend.keys() == {"progress", "manifest"}
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
@@ -483,7 +483,7 @@ def test_a_command_that_comes_again_is_carried_out_once(is_broken):
             cell.rebuild()
     assert outcomes(cell) == [(1, "begun"), (2, "begun")]
     assert cell.durable.cell.plan == cell.query.plan("(a b) c")
-    assert cell.durable.cell.describe()["migrations"] == 2
+    assert cell.durable.cell.manifest()["migrations"] == 2
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
@@ -628,7 +628,7 @@ def test_the_state_of_the_same_query_in_other_words_is_taken():
     cell = LoneCell(TRIPLE, STREAMS)
     cell.run({name: rows((1, 1, "x")) for name in "abc"})
     same = LoneCell(TRIPLE.replace(" WHERE", "  where"), STREAMS)
-    same.shelf.update(cell.shelf)
+    same.backend.update(cell.backend)
     same.rebuild()
     assert same.run({"a": rows((2, 1, "x"))}).num_rows == 1
 
@@ -695,20 +695,28 @@ def test_commands_of_no_known_kind_are_passed_over():
 def test_other_columns_than_the_checkpoint_has_are_refused():
     cell = LoneCell(TRIPLE, STREAMS)
     cell.run({"a": rows((1, 1, "x"))})
-    description = json.loads(cell.shelf["description"])
-    window = next(iter(description["columns"]))
-    description["columns"][window] = ["k", "more"]
-    cell.shelf["description"] = json.dumps(description).encode()
+    manifest = json.loads(cell.backend["manifest"])
+    window = next(iter(manifest["columns"]))
+    manifest["columns"][window] = ["k", "more"]
+    cell.backend["manifest"] = json.dumps(manifest).encode()
     with pytest.raises(CheckpointMismatch, match="other columns"):
         cell.rebuild()
 
 
-@pytest.mark.parametrize("form", [None, 1, 3])
+@pytest.mark.parametrize("form", [None, 1, 2, 4])
 def test_the_state_of_another_version_is_refused(form):
     cell = LoneCell(TRIPLE, STREAMS)
     cell.run({"a": rows((1, 1, "x"))})
-    description = json.loads(cell.shelf["description"])
-    description |= {"format": form}
-    cell.shelf["description"] = json.dumps(description).encode()
+    manifest = json.loads(cell.backend["manifest"])
+    manifest |= {"format": form}
+    cell.backend["manifest"] = json.dumps(manifest).encode()
     with pytest.raises(CheckpointMismatch, match="another version of midstream"):
+        cell.rebuild()
+
+
+def test_the_state_of_a_version_with_other_keys_is_refused_not_overlooked():
+    cell = LoneCell(TRIPLE, STREAMS)
+    cell.run({"a": rows((1, 1, "x"))})
+    cell.backend["standing"], cell.backend["description"] = cell.backend.pop("progress"), cell.backend.pop("manifest")
+    with pytest.raises(CheckpointMismatch, match="an earlier format"):
         cell.rebuild()

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Window
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.migration.cell_routing import rows_by_cell
 from midstream.planning.partitioning import partition
 from midstream.spark import packing

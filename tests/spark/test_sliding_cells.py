@@ -1,4 +1,4 @@
-"""Cells whose operators are final up to different instants, rebuilt from their shelf around every migration.
+"""Cells whose operators are final up to different instants, rebuilt from their state backend around every migration.
 
 The same queries run on Spark in ``test_migrating_aggregates.py``; here one cell runs without Spark, many times.
 """

@@ -22,7 +22,7 @@ from midstream.engine.operator import Operator
 from midstream.engine.ordered import lasting
 from midstream.engine.row_store import RowStore
 from midstream.engine.window import WindowOperator
-from midstream.engine.windows import Arrived, Windows
+from midstream.engine.window_store import InputBatches, WindowStore
 
 __all__ = ["CHUNK_ROWS", "Box", "NumberOf", "PlanBox", "Rebuild"]
 
@@ -31,8 +31,8 @@ CHUNK_ROWS = 1 << 20
 
 
 NumberOf = Callable[[Plan], int]
-"""Stands for a plan in a description: its place in a list that goes with it."""
-Rebuild = Callable[["PlanBox", Arrived], "PlanBox"]
+"""Stands for a plan in a manifest: its place in a list that goes with it."""
+Rebuild = Callable[["PlanBox", InputBatches], "PlanBox"]
 """Makes a box anew: with the same plan and watermark, from the rows given."""
 
 
@@ -43,7 +43,7 @@ class Box(ABC):
     """The plan in force; during a migration, the one it leads to."""
 
     @abstractmethod
-    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+    def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
 
         The iterator must be exhausted before the next push.
@@ -73,11 +73,11 @@ class Box(ABC):
         """
 
     @abstractmethod
-    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Box:
         """The same box with all derived state computed anew from the rows still in their windows."""
 
     @abstractmethod
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
         """All that is needed, besides the rows in their windows and the watermark, to make the box again: as JSON."""
 
     @abstractmethod
@@ -124,7 +124,7 @@ class PlanBox(Box):
     def __init__(
         self,
         plan: Plan,
-        windows: Windows,
+        windows: WindowStore,
         chunk_rows: int = CHUNK_ROWS,
         stores: dict[str, list[RowStore]] | None = None,
     ) -> None:
@@ -144,7 +144,7 @@ class PlanBox(Box):
         self.final_limit = NEVER
         """Where ``hold_final`` holds them."""
 
-    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+    def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         for leaf in self.window_operators:
             if leaf.plan.identity in arrived:
                 leaf.stage(arrived[leaf.plan.identity])
@@ -154,7 +154,7 @@ class PlanBox(Box):
         self._complete_ahead(arrived)
         self._expire()
 
-    def _complete_ahead(self, arrived: Arrived) -> None:
+    def _complete_ahead(self, arrived: InputBatches) -> None:
         """Complete some of what incomplete states still lack, the lowest first: others can be computed from them."""
         if not self.completion_budget or not self.is_migrating:
             return
@@ -211,12 +211,12 @@ class PlanBox(Box):
                     )
         return [lasting(batch) for batch in outputs[id(self.root)]]
 
-    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> PlanBox:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> PlanBox:
         box = rebuild(self, rows)
         box.completion_budget = self.completion_budget or box.completion_budget
         return box
 
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
         return {
             "kind": "plan",
             "plan": number_of(self.plan),

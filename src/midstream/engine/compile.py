@@ -32,7 +32,7 @@ from midstream.engine.operator import Operator
 from midstream.engine.row_store import RowStore
 from midstream.engine.stateless import ColumnProjection, ComputeOperator, SelectOperator, UnionOperator
 from midstream.engine.window import WindowOperator
-from midstream.engine.windows import Windows
+from midstream.engine.window_store import WindowStore
 
 __all__ = ["Compiler"]
 
@@ -44,7 +44,7 @@ class Compiler:
     """Turns plans into operators. ``stores`` are derived rows of an earlier box, by key, to be gone on with; each is
     used once."""
 
-    windows: Windows
+    windows: WindowStore
     chunk_rows: int
     stores: dict[str, list[RowStore]] = field(default_factory=dict)
 

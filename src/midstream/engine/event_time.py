@@ -49,12 +49,12 @@ class EventTime:
         latest = self.latest[stream]
         return BEGINNING if latest == BEGINNING else max(BEGINNING, latest - self.lateness[stream])
 
-    def describe(self) -> dict[str, object]:
+    def manifest(self) -> dict[str, object]:
         """As JSON, for ``restore``."""
         return {"latest": self.latest, "idle": sorted(self.idle), "watermark": self.watermark}
 
     def restore(self, latest: Mapping[str, int], idle: Iterable[str], watermark: int) -> None:
-        """Go on from what was described."""
+        """Go on from what was manifest."""
         self.latest.update(latest)
         self.idle = set(idle)
         self.watermark = watermark

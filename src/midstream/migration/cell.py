@@ -16,9 +16,9 @@ from midstream.algebra.windows import BEGINNING
 from midstream.engine.batch import Batch
 from midstream.engine.box import CHUNK_ROWS, Box, PlanBox
 from midstream.engine.ordered import in_one_order, merged
-from midstream.engine.windows import Rows, Windows
+from midstream.engine.window_store import Rows, WindowStore
 from midstream.errors import BadPlan, BrokenRun, MigrationRefused
-from midstream.migration.description import PlanList, described_box, described_plans
+from midstream.migration.manifest import PlanList, box_from_manifest, plans_from_manifest
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategies import strategy_named
@@ -36,7 +36,7 @@ class Cell:
     """Windows, and the box in force. Not thread-safe: one push at a time."""
 
     def __init__(self, plan: Plan, also_read: Plan | None = None, chunk_rows: int = CHUNK_ROWS) -> None:
-        self.windows = Windows([plan] if also_read is None else [plan, also_read])
+        self.windows = WindowStore([plan] if also_read is None else [plan, also_read])
         self.chunk_rows = chunk_rows
         self.watermark = BEGINNING
         self.results = 0
@@ -115,30 +115,30 @@ class Cell:
         self._running.append((record, self._box))
         self._note_progress()
 
-    def describe(self) -> dict[str, Any]:
-        """What must be stored, besides the windows and the watermark, to go on elsewhere: see ``description``."""
+    def manifest(self) -> dict[str, Any]:
+        """What must be stored, besides the windows and the watermark, to go on elsewhere: see ``manifest``."""
         self.settle()
         assert not self._to_tell, "results that a migration gave are told with the next push"
         plans = PlanList()
-        box = self._box.describe(plans.number_of)
+        box = self._box.manifest(plans.number_of)
         places = {id(part): place for place, part in enumerate(self._box.parts())}
         running = [
-            {"part": places[id(part)], "record": record.describe(plans.number_of)} for record, part in self._running
+            {"part": places[id(part)], "record": record.manifest(plans.number_of)} for record, part in self._running
         ]
         return {"plans": plans.as_json(), "box": box, "migrations": self._migrations, "running": running}
 
-    def restore(self, description: Mapping[str, Any], watermark: int, completion: Completion) -> None:
+    def restore(self, manifest: Mapping[str, Any], watermark: int, completion: Completion) -> None:
         """Go on with what was described: the windows must have been restored, everything else is derived from them."""
-        plans = described_plans(description, self._first_plan.derived_from)
-        records = [MigrationRecord.described(running["record"], plans) for running in description["running"]]
+        plans = plans_from_manifest(manifest, self._first_plan.derived_from)
+        records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
         numbered = {record.number: record for record in records}
         self.watermark = watermark
-        self._migrations = description["migrations"]
-        box = described_box(description["box"], plans, self.windows, watermark, self.chunk_rows, numbered)
+        self._migrations = manifest["migrations"]
+        box = box_from_manifest(manifest["box"], plans, self.windows, watermark, self.chunk_rows, numbered)
         record = MigrationRecord("rebuild", {}, box.plan, box.plan, watermark)
         self._box = rebuilt(box, completion, self.windows.alive(), record)
         parts = list(self._box.parts())
-        places = (running["part"] for running in description["running"])
+        places = (running["part"] for running in manifest["running"])
         self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
         kept = [record for record in self._records if record.number not in numbered]
         self._records = sorted([*kept, *records], key=lambda record: record.number)
@@ -146,7 +146,7 @@ class Cell:
     def rebuild(self, completion: Completion) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
         to_tell, self._to_tell = self._to_tell, []
-        self.restore(json.loads(json.dumps(self.describe())), self.watermark, completion)
+        self.restore(json.loads(json.dumps(self.manifest())), self.watermark, completion)
         self._to_tell = to_tell
 
     @property

@@ -33,7 +33,7 @@ from midstream.algebra.plan import Window
 from midstream.engine.codes import encode
 from midstream.engine.evaluate import evaluate
 from midstream.engine.kernels import Ints
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.planning.partitioning import Partitioning
 
 __all__ = ["cells_of", "rows_by_cell"]

@@ -42,7 +42,7 @@ from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
 from midstream.engine.kernels import Ints
 from midstream.engine.operator import Operator
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.windows import Arrived, Windows
+from midstream.engine.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused, did_you_mean, quoted
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
 from midstream.migration.record import MigrationRecord
@@ -120,15 +120,15 @@ class GenMigBox(TwoBoxes):
         self._new.hold_final(min(until, self._split_at))
 
     @classmethod
-    def described(
-        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    def from_manifest(
+        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
     ) -> Self:
-        return cls(old, new, record, description["split_at"])
+        return cls(old, new, record, manifest["split_at"])
 
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
-        return super().describe(number_of) | {"split_at": self._split_at}
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
+        return super().manifest(number_of) | {"split_at": self._split_at}
 
-    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+    def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         self._is_over = watermark >= self._split_at
         if self._is_over:
             self._old.hold_final(NEVER)
@@ -148,11 +148,11 @@ class GenMigBox(TwoBoxes):
         self._settle_old()
         yield in_one_order(self.plan.schema, chain(last, self._old.push({}, NEVER)))
 
-    def _for_old(self, arrived: Arrived) -> Arrived:
+    def _for_old(self, arrived: InputBatches) -> InputBatches:
         """Rows that begin before the split, cut there."""
         return {window: _cut(batch, BEGINNING, self._split_at) for window, batch in arrived.items()}
 
-    def _for_new(self, arrived: Arrived) -> Arrived:
+    def _for_new(self, arrived: InputBatches) -> InputBatches:
         raise NotImplementedError
 
     def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
@@ -177,7 +177,7 @@ class GenMigBox(TwoBoxes):
     def emit_open(self) -> list[Batch]:
         return [*self.release_buffered(), *self._old.emit_open()]
 
-    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Box:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, self._for_old(rows))
         box._new = self._new.rebuilt(rebuild, self._for_new(rows))
@@ -187,7 +187,7 @@ class GenMigBox(TwoBoxes):
 class _CoalesceBox(GenMigBox):
     kind = "gen-mig coalesce"
 
-    def _for_new(self, arrived: Arrived) -> Arrived:
+    def _for_new(self, arrived: InputBatches) -> InputBatches:
         return {window: _cut(batch, self._split_at, NEVER) for window, batch in arrived.items()}
 
     def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
@@ -241,10 +241,10 @@ class _Pieces:
 class _ReferencePointBox(GenMigBox):
     kind = "gen-mig reference-point"
 
-    def _for_old(self, arrived: Arrived) -> Arrived:
+    def _for_old(self, arrived: InputBatches) -> InputBatches:
         return {window: batch.filtered(batch.valid_from < self._split_at) for window, batch in arrived.items()}
 
-    def _for_new(self, arrived: Arrived) -> Arrived:
+    def _for_new(self, arrived: InputBatches) -> InputBatches:
         reaching = {window: batch.filtered(batch.valid_to > self._split_at) for window, batch in arrived.items()}
         return {window: _cut(batch, self._split_at - 1, NEVER) for window, batch in reaching.items()}
 
@@ -258,7 +258,7 @@ class _ReferencePointBox(GenMigBox):
 class _PositiveNegativeBox(GenMigBox):
     kind = "gen-mig positive-negative"
 
-    def _for_new(self, arrived: Arrived) -> Arrived:
+    def _for_new(self, arrived: InputBatches) -> InputBatches:
         return arrived
 
     def _combined(self, old: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:

@@ -30,7 +30,7 @@ from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.windows import Arrived, Windows
+from midstream.engine.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import (
@@ -93,7 +93,7 @@ class ParallelTrackBox(TwoBoxes):
         old: Box,
         new: PlanBox,
         record: MigrationRecord,
-        windows: Windows,
+        windows: WindowStore,
         oldest_new: Mapping[str, int],
         began_at: int,
         ends_at: int,
@@ -107,22 +107,22 @@ class ParallelTrackBox(TwoBoxes):
         self._buffers = True
 
     @classmethod
-    def described(
-        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    def from_manifest(
+        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
     ) -> Self:
-        box = cls(old, new, record, windows, description["oldest_new"], description["began_at"], description["ends_at"])
-        box._buffers = description["buffers"]
+        box = cls(old, new, record, windows, manifest["oldest_new"], manifest["began_at"], manifest["ends_at"])
+        box._buffers = manifest["buffers"]
         return box
 
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
-        return super().describe(number_of) | {
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
+        return super().manifest(number_of) | {
             "oldest_new": dict(self._oldest_new),
             "began_at": self._began_at,
             "ends_at": self._ends_at,
             "buffers": self._buffers,
         }
 
-    def push(self, arrived: Arrived, watermark: int) -> Iterator[Batch]:
+    def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         self._buffered += map(lasting, self._counted_new(self._new.push(arrived, watermark)))
         self._record.rows_buffered = max(self._record.rows_buffered, self.buffered)
         self._is_over = watermark >= self._ends_at
@@ -165,7 +165,7 @@ class ParallelTrackBox(TwoBoxes):
     def emit_open(self) -> list[Batch]:
         return [*self.release_buffered(), *self._old.emit_open()]
 
-    def rebuilt(self, rebuild: Rebuild, rows: Arrived) -> Box:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Box:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, rows)
         since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}

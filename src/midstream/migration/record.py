@@ -52,8 +52,8 @@ class MigrationRecord:
         if self.ended is None:
             self.ended_at, self.ended = watermark, time.time()
 
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
-        """As JSON, to be had again by ``described``."""
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
+        """As JSON, to be had again by ``from_manifest``."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {
             "options": dict(self.options),
@@ -62,10 +62,10 @@ class MigrationRecord:
         }
 
     @classmethod
-    def described(cls, description: Mapping[str, Any], plans: Sequence[Plan]) -> Self:
-        """The record that a description tells of."""
-        old_and_new = {name: plans[description[name]] for name in ("old_plan", "new_plan")}
-        return cls(**{**description, **old_and_new})
+    def from_manifest(cls, manifest: Mapping[str, Any], plans: Sequence[Plan]) -> Self:
+        """The record that a manifest tells of."""
+        old_and_new = {name: plans[manifest[name]] for name in ("old_plan", "new_plan")}
+        return cls(**{**manifest, **old_and_new})
 
     def as_dict(self) -> dict[str, Any]:
         """For ``metrics()``: the figures, and the plans as text."""

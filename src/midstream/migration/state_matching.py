@@ -28,7 +28,7 @@ different shapes. So two plans have emitted the same if their final operators ha
 
 Between two pushes every box is in such a state, also one whose migration is under way: of GenMig's two plans, the new
 one has emitted nothing final before the split time, so the old one tells how far results are (``Box.emitting``). Hence
-the argument holds for overlapped migrations. ``emits_from`` is part of a box's description, hence it holds for recovery
+the argument holds for overlapped migrations. ``emits_from`` is part of a box's manifest, hence it holds for recovery
 in and after them.
 """
 
@@ -53,7 +53,7 @@ from midstream.engine.row_store import RowStore
 from midstream.engine.state_completion import CompleteState, IncompleteState, OldTuples
 from midstream.engine.stateless import SelectOperator
 from midstream.engine.window import WindowOperator
-from midstream.engine.windows import Arrived
+from midstream.engine.window_store import InputBatches
 from midstream.errors import MigrationRefused, quoted
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import MigrationContext
@@ -92,10 +92,10 @@ def take_over(context: MigrationContext, completion: Completion) -> tuple[PlanBo
     return box, results
 
 
-def rebuilt(box: Box, completion: Completion, rows: Arrived, record: MigrationRecord) -> Box:
+def rebuilt(box: Box, completion: Completion, rows: InputBatches, record: MigrationRecord) -> Box:
     """The box as it is, with all its derived state computed anew from the rows."""
 
-    def rebuild(plan_box: PlanBox, rows: Arrived) -> PlanBox:
+    def rebuild(plan_box: PlanBox, rows: InputBatches) -> PlanBox:
         context = MigrationContext(
             plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
         )
@@ -205,10 +205,10 @@ class _StateMatching:
         old = self._emitting.final_operators
         if self._emitting.plan == self.box.plan:
             return list(old)
-        standing: dict[tuple[object, ...], list[FinalOperator]] = {}
+        by_place: dict[tuple[object, ...], list[FinalOperator]] = {}
         for place, operator in zip(_places(self._emitting.plan), old, strict=True):
-            standing.setdefault(place, []).append(operator)
-        found = [standing.get(place, []) for place in _places(self.box.plan)]
+            by_place.setdefault(place, []).append(operator)
+        found = [by_place.get(place, []) for place in _places(self.box.plan)]
         return [there[0] if len(there) == 1 else None for there in found]
 
     def _with_stores_of(self, donor: PlanBox | None, plan: Plan, context: MigrationContext) -> tuple[PlanBox, set[int]]:

@@ -17,7 +17,7 @@ from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, PlanBox
-from midstream.engine.windows import Arrived, Windows
+from midstream.engine.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused
 from midstream.migration.record import MigrationRecord
 
@@ -40,11 +40,11 @@ class MigrationContext:
 
     old: Box
     plan: Plan
-    windows: Windows
+    windows: WindowStore
     watermark: int
     chunk_rows: int
     record: MigrationRecord
-    rows: Arrived | None = None
+    rows: InputBatches | None = None
     """The rows to work on, if not all that are in the windows."""
 
     @property

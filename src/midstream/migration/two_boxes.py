@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.box import Box, NumberOf, PlanBox
-from midstream.engine.windows import Windows
+from midstream.engine.window_store import WindowStore
 from midstream.migration.record import MigrationRecord
 
 __all__ = ["TwoBoxes"]
@@ -19,7 +19,7 @@ class TwoBoxes(Box):
     """Both boxes. The final operators of the old one, which may itself be a migration, show what has been emitted."""
 
     kind: ClassVar[str]
-    """What it is called in a description."""
+    """What it is called in a manifest."""
 
     def __init__(self, old: Box, new: PlanBox, record: MigrationRecord) -> None:
         self.plan = new.plan
@@ -30,16 +30,16 @@ class TwoBoxes(Box):
 
     @classmethod
     @abstractmethod
-    def described(
-        cls, description: Mapping[str, Any], old: Box, new: PlanBox, windows: Windows, record: MigrationRecord
+    def from_manifest(
+        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
     ) -> Self:
-        """The migration that a description tells of."""
+        """The migration that a manifest tells of."""
 
-    def describe(self, number_of: NumberOf) -> dict[str, Any]:
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "old": self._old.describe(number_of),
-            "new": self._new.describe(number_of),
+            "old": self._old.manifest(number_of),
+            "new": self._new.manifest(number_of),
             "record": self._record.number,
         }
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from midstream.algebra.windows import NEVER
 from midstream.engine.output import to_record_batches
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.spark.durable_cell import CellSetup, DurableCell
 from midstream.spark.packing import Pack
 from midstream.spark.types import as_type, type_for_spark

@@ -4,11 +4,11 @@ Spark hands a cell to whichever idle worker comes first. With one cell per machi
 always the same one; otherwise a cell would meet another process every other batch, and be made again from its windows.
 Then cells live in hosts: a worker passes the micro-batch on, and results and changes of state back.
 
-    worker ── token, commands, packs ─────▶ host    it has the cell of that token, or asks for what is on the shelf
+    worker ── version, commands, packs ───▶ host    has the cell with that version, or asks for its durable state
     worker ◀── results, changes, metrics ── host    results go to Spark, changes to the state store
 
-A host is a cache, no more: what it holds is used only under the token that Spark's state store has, so that a host may
-be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten idle
+A host is a cache, no more: what it holds is used only if it has the version that is in Spark's state store, so that a
+host may be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten idle
 minutes.
 """
 
@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from midstream import errors
 from midstream.errors import MidstreamError
-from midstream.spark.durable_cell import CellSetup, DurableCell, Shelf
-from midstream.spark.living_cells import LivingCells
+from midstream.spark.cell_cache import CellCache
+from midstream.spark.durable_cell import CellSetup, DurableCell, StateBackend
 
 __all__ = ["HostFailure", "HostedCell", "main", "serve"]
 
@@ -55,15 +55,20 @@ class HostedCell:
         self._path = _directory() / hashlib.sha256(f"{run} {cell}".encode()).hexdigest()[:24]
 
     def work(
-        self, setup: CellSetup, token: str, shelf: Shelf, commands: list[Mapping[str, Any]], packs: list[bytes]
+        self,
+        setup: CellSetup,
+        version: str,
+        backend: StateBackend,
+        commands: list[Mapping[str, Any]],
+        packs: list[bytes],
     ) -> Iterator[pa.RecordBatch | dict[str, Any]]:
-        """The results of a micro-batch, and last the cell's metrics, after the shelf has been brought up to date."""
+        """The results of a micro-batch, and last the cell's metrics, after the state backend was updated."""
         with self._connected() as connection:
             stream = _stream(connection)
-            _send(stream, {"token": token, "commands": commands}, packs)
+            _send(stream, {"version": version, "commands": commands}, packs)
             answer, values = _receive(stream)
             if answer["kind"] == "lacking":
-                kept = dict(shelf.items())
+                kept = dict(backend.items())
                 _send(stream, {"setup": asdict(setup), "keys": list(kept)}, list(kept.values()))
                 answer, values = _receive(stream)
             if answer["kind"] == "results":
@@ -73,9 +78,9 @@ class HostedCell:
             if answer["kind"] == "failed":
                 raise _failure(answer)
             for key in answer["removed"]:
-                shelf.remove(key)
+                backend.remove(key)
             for key, value in zip(answer["put"], values, strict=True):
-                shelf.put(key, value)
+                backend.put(key, value)
             yield answer["metrics"]
 
     def _connected(self) -> socket.socket:
@@ -122,8 +127,8 @@ class HostFailure(RuntimeError):
     """The host could not do its work; the text says why."""
 
 
-class _RemoteShelf:
-    """The worker's shelf, as the host sees it: read when the cell must be made, changed when the batch is done."""
+class _RemoteStateBackend:
+    """The worker's state backend, as the host sees it: read to restore the cell, changed when the batch is done."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -132,7 +137,7 @@ class _RemoteShelf:
         self.removed: dict[str, None] = {}
 
     def get(self, key: str) -> bytes | None:
-        raise AssertionError("the worker has looked at the token")
+        raise AssertionError("the worker has read the version")
 
     def put(self, key: str, value: bytes) -> None:
         self.removed.pop(key, None)
@@ -158,7 +163,7 @@ def serve(path: Path, parent: int) -> None:
     listener.listen()
     listener.settimeout(_LOOK_SECONDS)
     own = path.stat().st_ino
-    living = LivingCells()
+    cells = CellCache()
     last_work = time.monotonic()
     while _is_alive(parent) and time.monotonic() - last_work < IDLE_SECONDS and _is_still(path, own):
         try:
@@ -168,24 +173,24 @@ def serve(path: Path, parent: int) -> None:
         connection.settimeout(None)
         # The worker may die at any moment.
         with connection, contextlib.suppress(OSError, EOFError), _stream(connection) as stream:
-            _serve_batch(stream, living)
+            _serve_batch(stream, cells)
         last_work = time.monotonic()
     if _is_still(path, own):
         path.unlink()
         path.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def _serve_batch(stream: IO[bytes], living: LivingCells) -> None:
+def _serve_batch(stream: IO[bytes], cells: CellCache) -> None:
     request, packs = _receive(stream)
-    shelf = _RemoteShelf(stream)
+    backend = _RemoteStateBackend(stream)
 
     def make() -> DurableCell:
-        kept = dict(shelf.items())
-        return DurableCell.from_kept(CellSetup(**shelf.setup), kept)
+        kept = dict(backend.items())
+        return DurableCell.from_kept(CellSetup(**backend.setup), kept)
 
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     try:
-        for result in living.work(("", 0), request["token"], make, shelf, request["commands"], packs):
+        for result in cells.work(("", 0), request["version"], make, backend, request["commands"], packs):
             if isinstance(result, dict):
                 metrics = result
                 continue
@@ -196,8 +201,8 @@ def _serve_batch(stream: IO[bytes], living: LivingCells) -> None:
         answer: dict[str, Any] = {
             "kind": "done",
             "metrics": metrics,
-            "removed": list(shelf.removed),
-            "put": list(shelf.values),
+            "removed": list(backend.removed),
+            "put": list(backend.values),
         }
     except (OSError, EOFError):
         raise
@@ -208,7 +213,7 @@ def _serve_batch(stream: IO[bytes], living: LivingCells) -> None:
         answer = {"kind": "failed", "error": traceback.format_exc()}
     if writer is not None:
         writer.close()
-    _send(stream, answer, list(shelf.values.values()) if answer["kind"] == "done" else [])
+    _send(stream, answer, list(backend.values.values()) if answer["kind"] == "done" else [])
 
 
 def _failure(answer: Mapping[str, Any]) -> Exception:

@@ -1,17 +1,17 @@
 """A cell whose windows outlive the process: what the operator on Spark runs, without Spark.
 
-The rows in their windows are durable, everything else is derived (see ``engine/windows``). A micro-batch writes its own
-rows as one *segment* to the *shelf* (Spark's state store), a small *standing* (how far the cell has come) and, only
-when a migration changed it, a *description* of the plans at work. Segments are dropped when all their rows have left
-their windows, so that what is written is proportional to the batch, and intermediate results are never written.
+The rows in their windows are durable, everything else is derived (see ``engine/window_store``). A micro-batch writes
+its own rows as one *segment* to the *state backend* (Spark's state store), the *progress* of the cell (its watermark,
+counters and which segments there are) and, only when a migration changed it, a *manifest* of the plans in use. Segments
+are dropped when all their rows have left their windows, so that what is written is proportional to the batch, and
+intermediate results are never written.
 
-A cell in memory carries the *token* of the standing that it belongs to. Whoever holds another one (the task was
-retried, another process took over, the query was restarted) cannot be trusted, and is made again from the shelf: the
-windows are read back and states are completed on demand, as after a migration from the empty plan.
+Each progress has a *version*, and so has a cell in memory. A cell with another version than the backend's is stale (the
+task was retried, another process took over, the query was restarted) and is restored from the backend: the windows are
+read back and states are completed on demand, as after a migration from the empty plan.
 
-Segments are few: small ones are merged with their elders like digits of a counter (a row is written again at most log₂
-4096 times), and one of whose rows only a quarter lives, because some lie far ahead in time, is written anew without the
-dead.
+Segments are few: small ones are merged geometrically, as in an LSM tree (a row is rewritten at most log₂ 4096 times),
+and one of whose rows only a quarter is alive, because some lie far ahead in time, is rewritten without the others.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import KeptRows, Rows, Standing
+from midstream.engine.window_store import KeptRows, Rows, WindowProgress
 from midstream.errors import BadPlan, CheckpointMismatch, MigrationRefused
 from midstream.migration.cell import Cell
 from midstream.migration.state_matching import Completion
 from midstream.spark.frames import from_bytes, to_bytes
 from midstream.spark.packing import Pack
 
-__all__ = ["CellSetup", "DurableCell", "Shelf", "counted_in"]
+__all__ = ["CellSetup", "DurableCell", "StateBackend", "counted_in"]
 
 FORMAT = 3
-"""What is on a shelf; changed whenever an earlier version could not read it, or would read it wrongly."""
+"""What is in a state backend; changed whenever an earlier version could not read it, or would read it wrongly."""
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is made again, and an entry in the store."""
 PIECE_ROWS = 1 << 16
@@ -53,10 +53,10 @@ SPARSE = 4
 REMEMBERED_COMMANDS = 32
 """Commands whose outcome is kept, the latest ones."""
 
-_STANDING, _DESCRIPTION, _SEGMENT = "standing", "description", "segment "
+_PROGRESS, _MANIFEST, _SEGMENT = "progress", "manifest", "segment "
 
 
-class Shelf(Protocol):
+class StateBackend(Protocol):
     """Durable storage of one cell: all changes of a micro-batch become durable together, or none."""
 
     def get(self, key: str) -> bytes | None: ...
@@ -129,7 +129,7 @@ class DurableCell:
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounts() for stream in setup.lateness}
         self._counted_in = counted_in(default)
-        self.token = ""
+        self.version = ""
         self.batches = 0
         self.bytes_written = 0
         self.last_bytes = 0
@@ -140,55 +140,59 @@ class DurableCell:
         self._commands: list[dict[str, Any]] = []
         self._told_of: Plan | None = None
         self._told_plan: dict[str, Any] = {}
-        self._is_described_otherwise = True
+        self._manifest_changed = True
         self._written_ends = self.cell.windows.ends()
 
     # Reading
 
     @classmethod
-    def from_shelf(cls, setup: CellSetup, shelf: Shelf, completion: Completion = Completion.LAZY) -> DurableCell:
-        """The cell as it was when the shelf was last written; a new one if it never was."""
-        return cls.from_kept(setup, dict(shelf.items()), completion)
+    def from_backend(
+        cls, setup: CellSetup, backend: StateBackend, completion: Completion = Completion.LAZY
+    ) -> DurableCell:
+        """The cell as it was when the state backend was last written; a new one if it never was."""
+        return cls.from_kept(setup, dict(backend.items()), completion)
 
     @classmethod
     def from_kept(
         cls, setup: CellSetup, kept: Mapping[str, bytes], completion: Completion = Completion.LAZY
     ) -> DurableCell:
-        """The cell from all that a shelf holds."""
+        """The cell from all that a state backend holds."""
         began = time.perf_counter()
-        if _STANDING not in kept:
+        if not kept:
             return cls(setup)
-        standing, description = json.loads(kept[_STANDING]), json.loads(kept[_DESCRIPTION])
-        if description.get("format") != FORMAT:
+        manifest = json.loads(kept.get(_MANIFEST, b"{}"))
+        if manifest.get("format") != FORMAT:
+            found = "an earlier format" if manifest.get("format") is None else f"format {manifest['format']}"
             raise CheckpointMismatch(
                 "the checkpoint was written by another version of midstream",
-                detail=f"Its state has format {description.get('format')}; this version reads format {FORMAT}.",
+                detail=f"Its state has {found}; this version reads format {FORMAT}.",
                 hint="Continue with the version of midstream that wrote it, or use another checkpoint directory.",
             )
-        _check_same_query(description["query"], setup.query)
-        durable = cls(setup, description["first_plan"])
-        if description["columns"] != durable.cell.windows.columns():
+        progress = json.loads(kept[_PROGRESS])
+        _check_same_query(manifest["query"], setup.query)
+        durable = cls(setup, manifest["first_plan"])
+        if manifest["columns"] != durable.cell.windows.columns():
             # Another version of midstream may plan the same query otherwise.
             raise CheckpointMismatch(
                 "the checkpoint keeps other columns of the streams' rows than the query reads",
-                detail=f"There: {description['columns']}. Now: {durable.cell.windows.columns()}.",
-                hint="Go on with the version of midstream that wrote it, or begin another checkpoint.",
+                detail=f"There: {manifest['columns']}. Now: {durable.cell.windows.columns()}.",
+                hint="Continue with the version of midstream that wrote it, or use another checkpoint directory.",
             )
-        durable._restore(standing, description, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, completion)
-        durable._is_described_otherwise = durable.cell.has_running_migrations
+        durable._restore(progress, manifest, {k: v for k, v in kept.items() if k.startswith(_SEGMENT)}, completion)
+        durable._manifest_changed = durable.cell.has_running_migrations
         durable.rebuild_seconds = time.perf_counter() - began
         return durable
 
     @staticmethod
-    def token_on(shelf: Shelf) -> str:
-        """The token of the cell that the shelf belongs to; empty if there is none yet."""
-        standing = shelf.get(_STANDING)
-        return "" if standing is None else str(json.loads(standing)["token"])
+    def version_in(backend: StateBackend) -> str:
+        """The version of the cell that the state backend belongs to; empty if there is none yet."""
+        progress = backend.get(_PROGRESS)
+        return "" if progress is None else str(json.loads(progress)["version"])
 
     def _restore(
         self,
-        standing: Mapping[str, Any],
-        description: Mapping[str, Any],
+        progress: Mapping[str, Any],
+        manifest: Mapping[str, Any],
         segments: Mapping[str, bytes],
         completion: Completion,
     ) -> None:
@@ -198,18 +202,18 @@ class DurableCell:
             segment, rows = _read_segment(int(key.removeprefix(_SEGMENT)), segments[key], identities)
             self._segments.append(segment)
             parts.append(rows)
-        figures = (dict(zip(identities, values, strict=True)) for values in zip(*standing["windows"], strict=True))
-        windows = Standing(*figures)
+        figures = (dict(zip(identities, values, strict=True)) for values in zip(*progress["windows"], strict=True))
+        windows = WindowProgress(*figures)
         self.cell.windows.restore(parts, windows)
-        self.cell.restore(description["cell"], standing["watermark"], completion)
-        self.cell.results = standing["results"]
-        self.time.restore(**standing["time"])
-        self.streams = {stream: StreamCounts(**counts) for stream, counts in standing["streams"].items()}
-        self.token = standing["token"]
-        self.batches = standing["batches"]
-        self._next_segment = standing["next_segment"]
-        self._looked_at = standing["looked_at"]
-        self._commands = description["commands"]
+        self.cell.restore(manifest["cell"], progress["watermark"], completion)
+        self.cell.results = progress["results"]
+        self.time.restore(**progress["time"])
+        self.streams = {stream: StreamCounts(**counts) for stream, counts in progress["streams"].items()}
+        self.version = progress["version"]
+        self.batches = progress["batches"]
+        self._next_segment = progress["next_segment"]
+        self._looked_at = progress["looked_at"]
+        self._commands = manifest["commands"]
         self._written_ends = self.cell.windows.ends()
 
     # Working
@@ -262,7 +266,7 @@ class DurableCell:
         except (MigrationRefused, BadPlan) as refusal:
             outcome |= {"outcome": "refused", "why": str(refusal)}
         self._commands = [*self._commands, outcome]
-        self._is_described_otherwise = True
+        self._manifest_changed = True
 
     def rows_of(self, packs: Iterable[Pack]) -> dict[str, Rows]:
         """The rows by window; what was seen of the streams is noted."""
@@ -289,32 +293,32 @@ class DurableCell:
 
     # Writing
 
-    def save(self, shelf: Shelf) -> None:
-        """Make durable what the last micro-batch changed; from now on the cell belongs to a new token."""
+    def save(self, backend: StateBackend) -> None:
+        """Make durable what the last micro-batch changed; the cell has a new version afterwards."""
         before = self.bytes_written
-        self.token = uuid.uuid4().hex
+        self.version = uuid.uuid4().hex
         self.batches += 1
-        self._drop_ended(shelf)
-        self._write_rows(shelf)
-        self._rewrite_sparse(shelf)
-        if self._is_described_otherwise:
-            description = {
+        self._drop_ended(backend)
+        self._write_rows(backend)
+        self._rewrite_sparse(backend)
+        if self._manifest_changed:
+            manifest = {
                 "format": FORMAT,
                 "query": self.setup.query,
                 "first_plan": self._first_json,
                 "columns": self.cell.windows.columns(),
-                "cell": self.cell.describe(),
+                "cell": self.cell.manifest(),
                 "commands": self._commands,
             }
-            self._put(shelf, _DESCRIPTION, json.dumps(description).encode())
-            self._is_described_otherwise = self.cell.has_running_migrations
-        windows = self.cell.windows.standing()
-        standing = {
-            "token": self.token,
+            self._put(backend, _MANIFEST, json.dumps(manifest).encode())
+            self._manifest_changed = self.cell.has_running_migrations
+        windows = self.cell.windows.progress()
+        progress = {
+            "version": self.version,
             "batches": self.batches,
             "results": self.cell.results,
             "watermark": self.cell.watermark,
-            "time": self.time.describe(),
+            "time": self.time.manifest(),
             "streams": {stream: asdict(counts) for stream, counts in self.streams.items()},
             "next_segment": self._next_segment,
             "looked_at": self._looked_at,
@@ -323,21 +327,21 @@ class DurableCell:
                 for i in windows.ends
             ],
         }
-        self._put(shelf, _STANDING, json.dumps(standing).encode())
+        self._put(backend, _PROGRESS, json.dumps(progress).encode())
         self.last_bytes = self.bytes_written - before
 
-    def _put(self, shelf: Shelf, key: str, value: bytes) -> None:
-        shelf.put(key, value)
+    def _put(self, backend: StateBackend, key: str, value: bytes) -> None:
+        backend.put(key, value)
         self.bytes_written += len(value)
 
-    def _drop_ended(self, shelf: Shelf) -> None:
+    def _drop_ended(self, backend: StateBackend) -> None:
         """Segments whose rows have all left their windows."""
-        released = self.cell.windows.standing().released
+        released = self.cell.windows.progress().released
         for segment in [s for s in self._segments if all(e <= released[i] for i, e in s.latest_end.items())]:
-            shelf.remove(segment.key)
+            backend.remove(segment.key)
             self._segments.remove(segment)
 
-    def _write_rows(self, shelf: Shelf) -> None:
+    def _write_rows(self, backend: StateBackend) -> None:
         """The rows of this micro-batch, with small segments that came before."""
         first, last = self._written_ends, self.cell.windows.ends()
         self._written_ends = last
@@ -349,14 +353,14 @@ class DurableCell:
             return
         while self._goes_with_elder(len(self._segments), rows):
             elder = self._segments.pop()
-            shelf.remove(elder.key)
+            backend.remove(elder.key)
             first = elder.first
             kept = self.cell.windows.kept(first, last)
             rows = sum(map(len, kept.values()))
-        self._segments.append(self._write_segment(shelf, self._next_segment, kept, first, last))
+        self._segments.append(self._write_segment(backend, self._next_segment, kept, first, last))
         self._next_segment += 1
 
-    def _rewrite_sparse(self, shelf: Shelf) -> None:
+    def _rewrite_sparse(self, backend: StateBackend) -> None:
         """Look at one segment per batch: if most of its rows are dead, write it anew, with small ones before it."""
         if not self._segments:
             return
@@ -371,14 +375,14 @@ class DurableCell:
         while self._goes_with_elder(place, rows):
             place -= 1
             elder = self._segments.pop(place)
-            shelf.remove(elder.key)
+            backend.remove(elder.key)
             first = elder.first
             kept = self.cell.windows.kept(first, segment.last)
             rows = sum(map(len, kept.values()))
         if rows:
-            self._segments[place] = self._write_segment(shelf, segment.number, kept, first, segment.last)
+            self._segments[place] = self._write_segment(backend, segment.number, kept, first, segment.last)
         else:
-            shelf.remove(segment.key)
+            backend.remove(segment.key)
             del self._segments[place]
 
     def _goes_with_elder(self, place: int, rows: int) -> bool:
@@ -386,7 +390,12 @@ class DurableCell:
         return place > 0 and rows < SMALL_SEGMENT and self._segments[place - 1].rows <= 2 * rows
 
     def _write_segment(
-        self, shelf: Shelf, number: int, kept: Mapping[str, KeptRows], first: dict[str, int], last: dict[str, int]
+        self,
+        backend: StateBackend,
+        number: int,
+        kept: Mapping[str, KeptRows],
+        first: dict[str, int],
+        last: dict[str, int],
     ) -> _Segment:
         kept = {identity: rows for identity, rows in kept.items() if len(rows)}
         latest_end = {identity: int(rows.valid_to.max()) for identity, rows in kept.items()}
@@ -398,7 +407,7 @@ class DurableCell:
             "last": list(last.values()),
         }
         batches = [_as_batch(rows) for rows in kept.values()]
-        self._put(shelf, segment.key, to_bytes(header, batches, compression="zstd"))
+        self._put(backend, segment.key, to_bytes(header, batches, compression="zstd"))
         return segment
 
     # Telling

@@ -33,7 +33,7 @@ from midstream.algebra.plan import Plan, Window
 from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.algebra.stream import Stream
 from midstream.engine.output import output_schema
-from midstream.engine.windows import Windows, fields_read
+from midstream.engine.window_store import WindowStore, fields_read
 from midstream.errors import (
     BadPlan,
     BrokenRun,
@@ -93,7 +93,7 @@ class LiveQuery:
         self._control = ControlDirectory(_control_path(control_dir, self._spark)) if self.is_streaming else None
         self.partitioning = partition(default, self._default_cells() if cells is None else cells, rates)
         self._keys = cell_keys(self.partitioning.cells)
-        self._windows = Windows([self._first_plan, default])
+        self._windows = WindowStore([self._first_plan, default])
         self._read = fields_read([self._first_plan, default])
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)

@@ -1,7 +1,7 @@
 """The stateful operator: one call per cell and micro-batch, around a durable cell.
 
-Derived state stays in the memory of the Python worker (``living_cells``), or of a host that all workers of a machine
-share (``cell_host``), under the token of the standing it belongs to. If it is not there, the cell is made again from
+Derived state stays in the memory of the Python worker (``cell_cache``), or of a host that all workers of a machine
+share (``cell_host``), under the version of the progress it belongs to. If it is not there, the cell is made again from
 Spark's state.
 """
 
@@ -18,19 +18,19 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from midstream.spark.cell_cache import CellCache
 from midstream.spark.cell_host import HostedCell
 from midstream.spark.control import is_for, read_command
 from midstream.spark.durable_cell import CellSetup, DurableCell
-from midstream.spark.living_cells import LivingCells
 from midstream.spark.types import as_type, type_for_spark
 
-__all__ = ["CellOperator", "StateShelf"]
+__all__ = ["CellOperator", "SparkStateBackend"]
 
-_LIVING = LivingCells()
+_CELLS = CellCache()
 
 
-class StateShelf:
-    """A shelf in Spark's state store, which commits a micro-batch's changes together."""
+class SparkStateBackend:
+    """a state backend in Spark's state store, which commits a micro-batch's changes together."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -79,25 +79,25 @@ class CellOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         cell = self._cells[int(key[0])]
         commands, packs = _received(rows)
-        shelf = StateShelf(self._state)
+        backend = SparkStateBackend(self._state)
         query = _query_id()
         commands = [command for command in commands if is_for(command, query, self._claims)]
-        for result in self._work(cell, DurableCell.token_on(shelf), shelf, commands, packs):
+        for result in self._work(cell, DurableCell.version_in(backend), backend, commands, packs):
             if isinstance(result, dict):
                 self._told.add([json.dumps({"cell": cell, "query": query, **result})])
             else:
                 yield _frame(result)
 
     def _work(
-        self, cell: int, token: str, shelf: StateShelf, commands: list[Mapping[str, Any]], packs: list[bytes]
+        self, cell: int, version: str, backend: SparkStateBackend, commands: list[Mapping[str, Any]], packs: list[bytes]
     ) -> Iterator[pa.RecordBatch | dict[str, Any]]:
         if self._is_hosted:
-            return HostedCell(self._run, cell).work(self._setup, token, shelf, commands, packs)
+            return HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
 
         def make() -> DurableCell:
-            return DurableCell.from_shelf(self._setup, shelf)
+            return DurableCell.from_backend(self._setup, backend)
 
-        return _LIVING.work((self._run, cell), token, make, shelf, commands, packs)
+        return _CELLS.work((self._run, cell), version, make, backend, commands, packs)
 
     def close(self) -> None:
         pass

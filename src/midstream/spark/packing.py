@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Column, substitute
 from midstream.algebra.plan import Window
-from midstream.engine.intake import ticks
+from midstream.engine.ingest import ticks
 from midstream.engine.kernels import Ints
 from midstream.migration.cell_routing import cells_of
 from midstream.planning.partitioning import Partitioning

@@ -24,9 +24,9 @@ from midstream.engine.evaluate import truth
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.row_store import RowStore
 
-__all__ = ["Arrived", "KeptRows", "Rows", "Standing", "Windows", "validities"]
+__all__ = ["InputBatches", "KeptRows", "Rows", "WindowProgress", "WindowStore", "validities"]
 
-Arrived = Mapping[str, Batch]
+InputBatches = Mapping[str, Batch]
 """New rows, by the identity of their window."""
 
 
@@ -50,7 +50,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows of one window with their numbers there: what must be stored to have them back (see ``Windows.restore``)."""
+    """Rows of one window with their numbers there: what must be stored to restore them (see ``WindowStore``)."""
 
     numbers: Ints
     valid_from: Ints
@@ -62,7 +62,7 @@ class KeptRows:
 
 
 @dataclass(frozen=True)
-class Standing:
+class WindowProgress:
     """How far the windows have come, by identity: what their rows do not tell."""
 
     ends: Mapping[str, int]
@@ -73,7 +73,7 @@ class Standing:
     latest_end: Mapping[str, int]
 
 
-class Windows:
+class WindowStore:
     """The windows that a query's plans read, and the rows inside them."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
@@ -121,7 +121,7 @@ class Windows:
         streams = ((identity, window.plan.stream.name) for identity, window in self._windows.items())
         return {identity: rows[stream] for identity, stream in streams if stream in rows}
 
-    def arrive(self, rows: Mapping[str, Rows]) -> Arrived:
+    def arrive(self, rows: Mapping[str, Rows]) -> InputBatches:
         """New rows enter their windows, by whose identity they are given."""
         arrived = {}
         for identity, window in self._windows.items():
@@ -130,7 +130,7 @@ class Windows:
                 arrived[identity] = window.append(new)
         return arrived
 
-    def alive(self) -> Arrived:
+    def alive(self) -> InputBatches:
         """All rows whose validity may not have ended."""
         return {identity: self.alive_in(identity) for identity in self._windows}
 
@@ -151,10 +151,10 @@ class Windows:
         for identity, window in self._windows.items():
             window.store.release(horizons.get(identity, NEVER))
 
-    def standing(self) -> Standing:
+    def progress(self) -> WindowProgress:
         """How far the windows have come."""
         windows = self._windows.items()
-        return Standing(
+        return WindowProgress(
             self.ends(),
             {identity: window.store.released for identity, window in windows},
             {identity: window.latest_start for identity, window in windows},
@@ -173,7 +173,7 @@ class Windows:
             if first[identity] < last[identity]
         }
 
-    def restore(self, rows: Iterable[Mapping[str, KeptRows]], standing: Standing) -> None:
+    def restore(self, rows: Iterable[Mapping[str, KeptRows]], progress: WindowProgress) -> None:
         """Take back kept rows, into windows without rows. Of any two parts, one must hold the rows that came later."""
         parts = list(rows)
         for identity, window in self._windows.items():
@@ -181,10 +181,10 @@ class Windows:
                 (part[identity] for part in parts if part.get(identity)), key=lambda k: int(k.numbers[0])
             ):
                 window.store.restore(kept.numbers, kept.columns, kept.valid_from, kept.valid_to)
-            window.store.skip_to(standing.ends[identity])
-            window.store.release(standing.released[identity])
-            window.latest_start = standing.latest_start[identity]
-            window.latest_end = standing.latest_end[identity]
+            window.store.skip_to(progress.ends[identity])
+            window.store.release(progress.released[identity])
+            window.latest_start = progress.latest_start[identity]
+            window.latest_end = progress.latest_end[identity]
 
     @property
     def latest_start(self) -> int:

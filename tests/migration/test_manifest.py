@@ -15,9 +15,9 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.windows import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.migration.cell import Cell
-from midstream.migration.description import PlanList
+from midstream.migration.manifest import PlanList
 from midstream.migration.state_matching import Completion
 from midstream.testing import STRATEGIES, assert_same_bag, join_intervals
 
@@ -62,12 +62,12 @@ class Running:
         return pa.Table.from_batches([b for batch in batches for b in to_record_batches(batch, schema)], schema)
 
     def carried(self, completion: Completion) -> Running:
-        """Another cell that goes on with this one's rows and description."""
+        """Another cell that goes on with this one's rows and manifest."""
         other = Running(self.query.text)
         windows, ends = self.cell.windows, self.cell.windows.ends()
         kept = windows.kept(dict.fromkeys(ends, 0), ends)
-        other.cell.windows.restore([kept], windows.standing())
-        other.cell.restore(json.loads(json.dumps(self.cell.describe())), self.cell.watermark, completion)
+        other.cell.windows.restore([kept], windows.progress())
+        other.cell.restore(json.loads(json.dumps(self.cell.manifest())), self.cell.watermark, completion)
         return other
 
 
@@ -119,20 +119,20 @@ def under_way(*strategies: str) -> Running:
 @pytest.mark.parametrize("strategy", WAYS)
 def test_a_description_is_plain_json_and_the_same_when_it_is_made_again(strategy):
     running = under_way(strategy)
-    description = running.cell.describe()
-    assert json.loads(json.dumps(description)) == description
-    again = running.carried(Completion.EAGER).cell.describe()
+    manifest = running.cell.manifest()
+    assert json.loads(json.dumps(manifest)) == manifest
+    again = running.carried(Completion.EAGER).cell.manifest()
     if "jisc" in strategy:
         # All states are complete: the migration will be found to be over.
-        for part in (description, again):
+        for part in (manifest, again):
             del part["box"]["completion_budget"], part["running"]
-    assert again == description
+    assert again == manifest
 
 
 def test_boxes_within_boxes_keep_their_places():
     running = under_way("parallel-track", "coalesce", "reference-point", "positive-negative")
-    description = running.cell.describe()
-    kinds, box = [], description["box"]
+    manifest = running.cell.manifest()
+    kinds, box = [], manifest["box"]
     while box["kind"] != "plan":
         assert box["new"]["kind"] == "plan"
         kinds.append((box["kind"], box["record"]))
@@ -140,12 +140,12 @@ def test_boxes_within_boxes_keep_their_places():
     assert kinds == [
         ("gen-mig positive-negative", 4), ("gen-mig reference-point", 3), ("gen-mig coalesce", 2), ("parallel-track", 1)
     ]  # fmt: skip
-    assert [entry["record"]["number"] for entry in description["running"]] == [1, 2, 3, 4]
+    assert [entry["record"]["number"] for entry in manifest["running"]] == [1, 2, 3, 4]
     # Box 0 is the outermost, that of the latest migration; each holds the one before and then its own plan.
-    assert [entry["part"] for entry in description["running"]] == [3, 2, 1, 0]
-    assert len(description["plans"]) == 4
+    assert [entry["part"] for entry in manifest["running"]] == [3, 2, 1, 0]
+    assert len(manifest["plans"]) == 4
     carried = running.carried(Completion.EAGER)
-    assert carried.cell.describe() == description
+    assert carried.cell.manifest() == manifest
     for number in range(5, 30):
         assert_same_bag(carried.push(number), running.push(number))
         assert records(carried) == [
@@ -171,8 +171,8 @@ def test_what_a_migration_has_done_so_far_is_not_forgotten(strategy):
 
 def test_migrations_are_counted_on_and_those_that_are_over_are_left_out():
     running = under_way("moving-state", "moving-state")
-    description = running.cell.describe()
-    assert (description["migrations"], description["running"]) == (2, [])
+    manifest = running.cell.manifest()
+    assert (manifest["migrations"], manifest["running"]) == (2, [])
     carried = running.carried(Completion.LAZY)
     carried.cell.migrate(QUERY.plan(ORDERS[3]), "gen-mig")
     carried.push(9)
@@ -187,8 +187,8 @@ def test_results_that_were_buffered_and_released_are_not_emitted_again():
     assert running.cell.metrics()["buffered"] > 0
     running.cell.migrate(QUERY.plan(ORDERS[2]), "gen-mig")
     running.push(3)
-    description = running.cell.describe()
-    assert description["box"]["old"]["buffers"] is False
+    manifest = running.cell.manifest()
+    assert manifest["box"]["old"]["buffers"] is False
     carried = running.carried(Completion.LAZY)
     assert carried.cell.metrics()["buffered"] == running.cell.metrics()["buffered"] == 0
     for number in range(4, 20):
@@ -205,9 +205,9 @@ def test_a_plan_emits_from_where_it_did_after_it_is_made_again():
     other = next(plan for plan in plans if plan != running.cell.plan)
     running.cell.migrate(other, "moving-state")
     running.push(12)
-    assert all(instant > 0 for instant in running.cell.describe()["box"]["emits_from"])
+    assert all(instant > 0 for instant in running.cell.manifest()["box"]["emits_from"])
     carried = running.carried(Completion.EAGER)
-    assert carried.cell.describe() == running.cell.describe()
+    assert carried.cell.manifest() == running.cell.manifest()
     for number in range(5, 9):
         assert_same_bag(carried.push(3 * number), running.push(3 * number))
     assert_same_bag(carried.finish(), running.finish())
@@ -215,10 +215,10 @@ def test_a_plan_emits_from_where_it_did_after_it_is_made_again():
 
 def test_a_description_does_not_grow_with_the_rows():
     running = under_way("parallel-track")
-    before = len(json.dumps(running.cell.describe()))
+    before = len(json.dumps(running.cell.manifest()))
     for _ in range(20):
         running.push(2)
-    assert len(json.dumps(running.cell.describe())) <= before + 50
+    assert len(json.dumps(running.cell.manifest())) <= before + 50
 
 
 def test_each_plan_is_named_once():

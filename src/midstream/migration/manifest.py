@@ -1,6 +1,6 @@
 """A running query as data: what must be stored, besides the rows in their windows, to go on with it elsewhere.
 
-A cell's description names the plans at work, how boxes are nested (a migration in progress is a box that holds two) and
+A cell's manifest names the plans at work, how boxes are nested (a migration in progress is a box that holds two) and
 the migrations that are not over. It is small, and changes only when a migration begins, ends or is under way:
 everything that grows with the rows is derived from the windows. It is plain JSON, so that it can lie in a checkpoint
 for years.
@@ -23,20 +23,20 @@ from typing import Any
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.engine.box import Box, PlanBox
-from midstream.engine.windows import Windows
+from midstream.engine.window_store import WindowStore
 from midstream.migration.gen_mig import GEN_MIG_BOXES
 from midstream.migration.parallel_track import ParallelTrackBox
 from midstream.migration.record import MigrationRecord
 from midstream.migration.two_boxes import TwoBoxes
 
-__all__ = ["PlanList", "described_box", "described_plans"]
+__all__ = ["PlanList", "box_from_manifest", "plans_from_manifest"]
 
 _KINDS: list[type[TwoBoxes]] = [ParallelTrackBox, *GEN_MIG_BOXES]
 _MIGRATIONS = {box.kind: box for box in _KINDS}
 
 
 class PlanList:
-    """The plans that a description names, each once."""
+    """The plans that a manifest names, each once."""
 
     def __init__(self) -> None:
         self._plans: list[Plan] = []
@@ -51,9 +51,9 @@ class PlanList:
         return [plan_to_json(plan) for plan in self._plans]
 
 
-def described_plans(description: Mapping[str, Any], derived_from: str | None) -> list[Plan]:
-    """The plans that a description names."""
-    return [_plan(json.dumps(plan), derived_from) for plan in description["plans"]]
+def plans_from_manifest(manifest: Mapping[str, Any], derived_from: str | None) -> list[Plan]:
+    """The plans that a manifest names."""
+    return [_plan(json.dumps(plan), derived_from) for plan in manifest["plans"]]
 
 
 @lru_cache(maxsize=128)
@@ -62,25 +62,25 @@ def _plan(text: str, derived_from: str | None) -> Plan:
     return plan_from_json(json.loads(text), derived_from)
 
 
-def described_box(
-    description: Mapping[str, Any],
+def box_from_manifest(
+    manifest: Mapping[str, Any],
     plans: Sequence[Plan],
-    windows: Windows,
+    windows: WindowStore,
     watermark: int,
     chunk_rows: int,
     records: Mapping[int, MigrationRecord],
 ) -> Box:
-    """The box that a description tells of, without any derived state: it is to be rebuilt before it is used."""
-    if description["kind"] == "plan":
-        box = PlanBox(plans[description["plan"]], windows, chunk_rows)
-        box.completion_budget = description["completion_budget"]
-        for operator, emits_from in zip(box.final_operators, description["emits_from"], strict=True):
+    """The box that a manifest tells of, without any derived state: it is to be rebuilt before it is used."""
+    if manifest["kind"] == "plan":
+        box = PlanBox(plans[manifest["plan"]], windows, chunk_rows)
+        box.completion_budget = manifest["completion_budget"]
+        for operator, emits_from in zip(box.final_operators, manifest["emits_from"], strict=True):
             operator.emits_from = emits_from
         box.advance(watermark)
         return box
     old, new = (
-        described_box(description[side], plans, windows, watermark, chunk_rows, records) for side in ("old", "new")
+        box_from_manifest(manifest[side], plans, windows, watermark, chunk_rows, records) for side in ("old", "new")
     )
     assert isinstance(new, PlanBox)
-    kind = _MIGRATIONS[description["kind"]]
-    return kind.described(description, old, new, windows, records[description["record"]])
+    kind = _MIGRATIONS[manifest["kind"]]
+    return kind.from_manifest(manifest, old, new, windows, records[manifest["record"]])

@@ -1,4 +1,4 @@
-"""Intake: every row gets its tick or is counted among those that have none; late is older than the watermark before."""
+"""Ingest: every row gets its tick or is counted among those that have none; late is older than the watermark before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from midstream.algebra.stream import Stream
 from midstream.algebra.windows import NEVER
-from midstream.engine.intake import Intake
+from midstream.engine.ingest import Ingest
 from midstream.engine.operator import BEGINNING
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed
 
@@ -22,21 +22,21 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LIMIT = 2**62
 
 
-def intake_of(data_type: pa.DataType, lateness: int | str = 0) -> Intake:
-    return Intake({"s": Stream("s", pa.schema({"ts": data_type, "n": pa.int64()}), "ts", lateness)})
+def ingest_of(data_type: pa.DataType, lateness: int | str = 0) -> Ingest:
+    return Ingest({"s": Stream("s", pa.schema({"ts": data_type, "n": pa.int64()}), "ts", lateness)})
 
 
 def table(times: list, data_type: pa.DataType) -> pa.Table:
     return pa.table({"ts": pa.array(times, data_type), "n": pa.array(range(len(times)), pa.int64())})
 
 
-def ticks(times: list, data_type: pa.DataType) -> tuple[list[int], list[int], Intake]:
-    """The ticks of the rows that have one, which rows these are, and the intake."""
-    intake = intake_of(data_type)
-    rows = intake.accept(intake.check({"s": table(times, data_type)}))["s"]
+def ticks(times: list, data_type: pa.DataType) -> tuple[list[int], list[int], Ingest]:
+    """The ticks of the rows that have one, which rows these are, and the ingest."""
+    ingest = ingest_of(data_type)
+    rows = ingest.accept(ingest.check({"s": table(times, data_type)}))["s"]
     assert rows.times.dtype == np.int64
     assert rows.columns["ts"].equals(pa.array([times[i] for i in rows.columns["n"].to_pylist()], data_type))
-    return rows.times.tolist(), rows.columns["n"].to_pylist(), intake
+    return rows.times.tolist(), rows.columns["n"].to_pylist(), ingest
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
@@ -72,25 +72,25 @@ def test_whole_numbers_are_their_own_ticks(bits):
     ids=str,
 )
 def test_times_outside_the_ticks_are_dropped_and_counted(data_type, inside, outside):
-    times, numbers, intake = ticks([*inside, None, *outside], data_type)
+    times, numbers, ingest = ticks([*inside, None, *outside], data_type)
     assert numbers == list(range(len(inside)))
     assert len(times) == len(inside)
-    counters = intake.counters["s"]
+    counters = ingest.counters["s"]
     assert counters.rows == len(inside) + 1 + len(outside)
     assert (counters.without_event_time, counters.event_time_out_of_range, counters.late) == (1, len(outside), 0)
 
 
 @pytest.mark.parametrize("data_type", [pa.int64(), pa.uint64(), pa.timestamp("s"), pa.timestamp("us")], ids=str)
 def test_times_outside_the_ticks_move_no_watermark(data_type):
-    intake = intake_of(data_type)
-    intake.accept(intake.check({"s": table([INT64_MAX, None], data_type)}))
-    assert intake.advance(None) == BEGINNING
+    ingest = ingest_of(data_type)
+    ingest.accept(ingest.check({"s": table([INT64_MAX, None], data_type)}))
+    assert ingest.advance(None) == BEGINNING
 
 
 def test_nulls_are_dropped_and_counted_and_their_slots_say_nothing():
     values = pa.array([5, 7, 9], pa.int64(), mask=np.array([False, True, False]))
-    intake = intake_of(pa.int64())
-    rows = intake.accept(intake.check({"s": pa.table({"ts": values, "n": [0, 1, 2]})}))["s"]
+    ingest = ingest_of(pa.int64())
+    rows = ingest.accept(ingest.check({"s": pa.table({"ts": values, "n": [0, 1, 2]})}))["s"]
     assert rows.times.tolist() == [5, 9]
     assert rows.columns["n"].to_pylist() == [0, 2]
 
@@ -99,8 +99,8 @@ def test_nulls_are_dropped_and_counted_and_their_slots_say_nothing():
 def test_slices_and_chunks_are_read_where_they_are(data_type):
     whole = table([1000, 2000, 3000, 4000, 5000], data_type)
     pushed = pa.concat_tables([whole.slice(1, 2), whole.slice(4, 1)])
-    intake = intake_of(data_type)
-    rows = intake.accept(intake.check({"s": pushed}))["s"]
+    ingest = ingest_of(data_type)
+    rows = ingest.accept(ingest.check({"s": pushed}))["s"]
     factor = {"int64": 1000, "timestamp[ns]": 1, "timestamp[s]": 10**9}[str(data_type)]
     assert rows.times.tolist() == [2 * factor, 3 * factor, 5 * factor]
     assert rows.columns["n"].to_pylist() == [1, 2, 4]
@@ -112,10 +112,10 @@ def test_slices_and_chunks_are_read_where_they_are(data_type):
     st.integers(0, 10),
 )
 def test_late_is_older_than_the_watermark_before_the_push(pushes, lateness):
-    intake = intake_of(pa.int64(), lateness)
+    ingest = ingest_of(pa.int64(), lateness)
     watermark, latest, late, rows = BEGINNING, None, 0, 0
     for times, heartbeat in pushes:
-        accepted = intake.accept(intake.check({"s": table(times, pa.int64())}))["s"]
+        accepted = ingest.accept(ingest.check({"s": table(times, pa.int64())}))["s"]
         assert accepted.times.tolist() == [time for time in times if time >= watermark]
         late += sum(time < watermark for time in times)
         rows += len(times)
@@ -123,68 +123,68 @@ def test_late_is_older_than_the_watermark_before_the_push(pushes, lateness):
         said = (
             [watermark] + ([] if latest is None else [latest - lateness]) + ([] if heartbeat is None else [heartbeat])
         )
-        assert intake.advance(heartbeat) >= watermark
+        assert ingest.advance(heartbeat) >= watermark
         watermark = max(said)
-        assert intake.watermark == watermark
-        assert (intake.counters["s"].late, intake.counters["s"].rows) == (late, rows)
+        assert ingest.watermark == watermark
+        assert (ingest.counters["s"].late, ingest.counters["s"].rows) == (late, rows)
 
 
-def two_streams() -> Intake:
+def two_streams() -> Ingest:
     schema = pa.schema({"ts": pa.int64(), "n": pa.int64()})
-    return Intake({"a": Stream("a", schema, "ts"), "b": Stream("b", schema, "ts", lateness=5)})
+    return Ingest({"a": Stream("a", schema, "ts"), "b": Stream("b", schema, "ts", lateness=5)})
 
 
 def test_the_watermark_is_that_of_the_slowest_stream():
-    intake = two_streams()
-    intake.accept(intake.check({"a": table([100], pa.int64())}))
-    assert intake.advance(None) == BEGINNING
-    intake.accept(intake.check({"b": table([50], pa.int64())}))
-    assert intake.advance(None) == 45
-    intake.accept(intake.check({"b": table([300], pa.int64())}))
-    assert intake.advance(None) == 100
-    assert intake.advance(NEVER) == NEVER
+    ingest = two_streams()
+    ingest.accept(ingest.check({"a": table([100], pa.int64())}))
+    assert ingest.advance(None) == BEGINNING
+    ingest.accept(ingest.check({"b": table([50], pa.int64())}))
+    assert ingest.advance(None) == 45
+    ingest.accept(ingest.check({"b": table([300], pa.int64())}))
+    assert ingest.advance(None) == 100
+    assert ingest.advance(NEVER) == NEVER
 
 
 def test_lateness_cannot_carry_the_watermark_before_the_beginning_of_time():
-    intake = intake_of(pa.int64(), NEVER - 1)
-    intake.accept(intake.check({"s": table([-LIMIT], pa.int64())}))
-    assert intake.advance(None) == BEGINNING
+    ingest = ingest_of(pa.int64(), NEVER - 1)
+    ingest.accept(ingest.check({"s": table([-LIMIT], pa.int64())}))
+    assert ingest.advance(None) == BEGINNING
 
 
 def test_a_table_that_does_not_fit_changes_nothing():
-    intake = two_streams()
+    ingest = two_streams()
     good, bad = table([5], pa.int64()), pa.table({"ts": pa.array([1], pa.int32()), "n": [1]})
     with pytest.raises(PushedTypeMismatch, match="M4"):
-        intake.check({"a": good, "b": bad})
+        ingest.check({"a": good, "b": bad})
     with pytest.raises(UnknownStreamPushed, match='stream "c" is not one'):
-        intake.check({"a": good, "c": good})
+        ingest.check({"a": good, "c": good})
     with pytest.raises(MissingColumn, match='column "n" of stream "a" is missing'):
-        intake.check({"a": good.select(["ts"])})
+        ingest.check({"a": good.select(["ts"])})
     with pytest.raises(MissingColumn, match="more than once"):
-        intake.check({"a": pa.Table.from_arrays([*good.columns, good["n"]], ["ts", "n", "n"])})
+        ingest.check({"a": pa.Table.from_arrays([*good.columns, good["n"]], ["ts", "n", "n"])})
     for tables in ([good], {"a": [1, 2]}):
         with pytest.raises(PushedTypeMismatch):
-            intake.check(tables)
-    assert intake.advance(None) == BEGINNING
-    assert intake.counters["a"].rows == 0
+            ingest.check(tables)
+    assert ingest.advance(None) == BEGINNING
+    assert ingest.counters["a"].rows == 0
 
 
 def test_columns_in_any_order_and_more_than_declared_are_taken():
-    intake = intake_of(pa.int64())
+    ingest = ingest_of(pa.int64())
     pushed = pa.table({"more": ["x"], "n": [7], "ts": [3]})
-    rows = intake.accept(intake.check({"s": pushed.to_batches()[0]}))["s"]
+    rows = ingest.accept(ingest.check({"s": pushed.to_batches()[0]}))["s"]
     assert rows.times.tolist() == [3]
     assert {name: column.to_pylist() for name, column in rows.columns.items()} == {"ts": [3], "n": [7]}
 
 
 def test_encoded_columns_are_read_as_their_values():
-    intake = Intake({"s": Stream("s", pa.schema({"ts": pa.timestamp("us"), "x": pa.string()}), "ts")})
+    ingest = Ingest({"s": Stream("s", pa.schema({"ts": pa.timestamp("us"), "x": pa.string()}), "ts")})
     moment = datetime.datetime(1970, 1, 1, 0, 0, 1)
     pushed = pa.table(
         {"ts": pa.array([moment], pa.timestamp("us")).dictionary_encode(), "x": pa.array(["k"]).dictionary_encode()}
     )
-    rows = intake.accept(intake.check({"s": pushed}))["s"]
+    rows = ingest.accept(ingest.check({"s": pushed}))["s"]
     assert rows.times.tolist() == [1_000_000]
     assert rows.columns["x"].equals(pa.array(["k"]))
-    rows = intake.accept(intake.check({"s": pa.table({"ts": pa.array([moment]), "x": pa.nulls(1)})}))["s"]
+    rows = ingest.accept(ingest.check({"s": pa.table({"ts": pa.array([moment]), "x": pa.nulls(1)})}))["s"]
     assert rows.columns["x"].equals(pa.nulls(1, pa.string()))

@@ -1,4 +1,4 @@
-"""The cells whose derived state is in this process: one micro-batch of one cell, from token to token."""
+"""The cells whose derived state is in this process: one micro-batch of one cell, from one version to the next."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.spark.durable_cell import DurableCell, Shelf
+from midstream.spark.durable_cell import DurableCell, StateBackend
 from midstream.spark.packing import Pack
 
-__all__ = ["LivingCells"]
+__all__ = ["CellCache"]
 
 FORGET_SECONDS = 600.0
 """A cell that has not worked here for so long is let go; the next batch would make it again."""
 
 
-class LivingCells:
-    """Cells by a key, each under the token of the standing it belongs to."""
+class CellCache:
+    """Cells by a key, each with the version of the progress it belongs to."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, int], DurableCell] = {}
@@ -27,26 +27,26 @@ class LivingCells:
     def work(
         self,
         key: tuple[str, int],
-        token: str,
+        version: str,
         make: Callable[[], DurableCell],
-        shelf: Shelf,
+        backend: StateBackend,
         commands: Iterable[Mapping[str, Any]],
         packs: Iterable[bytes],
     ) -> Iterator[pa.RecordBatch | dict[str, Any]]:
-        """The results of a micro-batch, and last the cell's metrics, after what changed was put on the shelf.
+        """The results of a micro-batch, and last the cell's metrics, after what changed was put in the state backend.
 
-        The cell is made if it is not here under the token. It is taken out while it works: an attempt that fails, or is
-        given up, leaves nothing half-done behind.
+        The cell is restored if it is not here with this version. It is taken out while it works: an attempt that fails,
+        or is given up, leaves nothing half-done behind.
         """
         began = time.perf_counter()
         self._forget()
         durable = self._cells.pop(key, None)
-        if durable is None or durable.token != token:
+        if durable is None or durable.version != version:
             # Not two at a time.
             durable = None
             durable = make()
         yield from durable.work(commands, map(Pack.of_bytes, packs))
-        durable.save(shelf)
+        durable.save(backend)
         self._cells[key] = durable
         self._worked[key] = time.monotonic()
         yield {**durable.metrics(), "seconds": time.perf_counter() - began}

@@ -19,10 +19,10 @@ from midstream.algebra.types import dense_type, type_name
 from midstream.algebra.windows import BEGINNING, FARTHEST
 from midstream.engine.event_time import EventTime
 from midstream.engine.kernels import Flags, Ints
-from midstream.engine.windows import Rows
+from midstream.engine.window_store import Rows
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
 
-__all__ = ["Intake", "ticks"]
+__all__ = ["Ingest", "ticks"]
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
@@ -47,7 +47,7 @@ class _Read:
     out_of_range: int
 
 
-class Intake:
+class Ingest:
     """Checks, times and counts the rows of a query's streams, and derives the watermark from them."""
 
     def __init__(self, streams: Mapping[str, Stream]) -> None:
