@@ -8,8 +8,8 @@ Then cells live in hosts: a worker passes the micro-batch on, and results and ch
     worker ◀── results, changes, metrics ── host    results go to Spark, changes to the state store
 
 A host is a cache, no more: what it holds is used only if it has the version that is in Spark's state store, so that a
-host may be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten idle
-minutes.
+host may be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten
+idle minutes.
 """
 
 from __future__ import annotations
