@@ -9,7 +9,7 @@ micro-batch counts when all of its tasks have committed. What goes wrong on a cl
     cluster.run({}, [cluster.finish()])
     cluster.results
 
-A worker is what ``operator._LIVING`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``), which
+A worker is what ``operator._CELLS`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``), which
 are threads here. The driver's code that needs a session (``LiveQuery``) is written here again, as short as it gets.
 """
 
@@ -317,7 +317,7 @@ class _State:
 @contextmanager
 def _in_process(worker: CellCache, hosts: _Hosts | None) -> Iterator[None]:
     named = mock.patch.object(operator, "_query_id", lambda: QUERY_ID)
-    with named, mock.patch.object(operator, "_LIVING", worker), mock.patch.object(operator, "HostedCell", hosts):
+    with named, mock.patch.object(operator, "_CELLS", worker), mock.patch.object(operator, "HostedCell", hosts):
         yield
 
 
