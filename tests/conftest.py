@@ -76,14 +76,18 @@ def working_directory(tmp_path_factory):
     os.chdir(directory)
     yield directory
     os.chdir(before)
-    assert os.listdir(directory) == [], "tests write to temporary directories, not to the working directory"
+    # Spark makes a warehouse where it runs, unless it is told of another place.
+    left = set(os.listdir(directory)) - {"spark-warehouse"}
+    assert not left, f"tests write to temporary directories, not to the working directory: {left}"
 
 
 @pytest.fixture(scope="session")
-def spark(working_directory):
+def spark(working_directory, tmp_path_factory):
     """Spark takes longer to start than most tests to run."""
     from midstream.spark import session
 
-    spark = session("local[2]", settings={"spark.sql.timeType.enabled": "true"})
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = {"spark.sql.timeType.enabled": "true", "spark.sql.warehouse.dir": str(warehouse)}
+    spark = session("local[2]", settings=settings)
     yield spark
     spark.stop()

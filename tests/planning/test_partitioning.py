@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ from tests.planning.plans import (
     window,
 )
 
+ROOT = Path(__file__).parent.parent.parent
 COUNT = {"n": ("count", None)}
 
 
@@ -516,7 +518,7 @@ def test_routing_is_the_same_in_every_process() -> None:
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(["src", "."])},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
             capture_output=True,
             text=True,
             check=True,

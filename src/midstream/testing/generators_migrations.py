@@ -134,7 +134,7 @@ class _ChangeWriter:
             changes.append(Rebuild(before, choices.pick(REBUILDS)))
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
-            if self._rebuilds and not choices.chance(3):
+            if self._rebuilds and choices.pick([False, True, True]):
                 moment = self._later(moment)
                 changes.append(Rebuild(moment, choices.pick(REBUILDS)))
             moment = self._later(moment)
