@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -135,15 +136,7 @@ class LocalRun:
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the start: per stream, per operator, per migration, and in all."""
-        streams = {
-            name: {
-                "rows": c.rows,
-                "late": c.late,
-                "without_event_time": c.without_event_time,
-                "event_time_out_of_range": c.event_time_out_of_range,
-            }
-            for name, c in self._ingest.counters.items()
-        }
+        streams = {name: asdict(counters) for name, counters in self._ingest.counters.items()}
         return {"streams": streams, "watermark": self.watermark, **self._cell.metrics()}
 
     def _work(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[pa.RecordBatch]:

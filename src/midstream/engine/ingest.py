@@ -22,14 +22,14 @@ from midstream.engine.kernels import Flags, Ints
 from midstream.engine.window_store import Rows
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
 
-__all__ = ["Ingest", "ticks"]
+__all__ = ["Ingest", "StreamCounters", "ticks"]
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 @dataclass
 class StreamCounters:
-    """What happened to a stream's rows."""
+    """What happened to a stream's rows. On Spark, late rows are counted in each cell that a row was sent to."""
 
     rows: int = 0
     late: int = 0

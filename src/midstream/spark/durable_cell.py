@@ -32,6 +32,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.windows import BEGINNING, NEVER
 from midstream.engine.event_time import EventTime
+from midstream.engine.ingest import StreamCounters
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.window_store import KeptRows, Rows, WindowProgress
 from midstream.errors import BadPlan, CheckpointMismatch, MigrationRefused
@@ -99,16 +100,6 @@ class _Segment:
         return f"{_SEGMENT}{self.number:015d}"
 
 
-@dataclass
-class StreamCounts:
-    """What came of a stream. Late rows are counted in each cell that a row was sent to."""
-
-    rows: int = 0
-    without_event_time: int = 0
-    event_time_out_of_range: int = 0
-    late: int = 0
-
-
 def counted_in(default_plan: Plan) -> dict[str, str]:
     """By stream, the window whose late rows are counted: one, because its rows may go to other cells in another."""
     counted: dict[str, str] = {}
@@ -127,7 +118,7 @@ class DurableCell:
         default = setup.plan(setup.default_plan)
         self.cell = Cell(self._first_plan, default)
         self.time = EventTime(setup.lateness)
-        self.streams = {stream: StreamCounts() for stream in setup.lateness}
+        self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)
         self.version = ""
         self.batches = 0
@@ -208,7 +199,7 @@ class DurableCell:
         self.cell.restore(manifest["cell"], progress["watermark"], completion)
         self.cell.results = progress["results"]
         self.time.restore(**progress["time"])
-        self.streams = {stream: StreamCounts(**counts) for stream, counts in progress["streams"].items()}
+        self.streams = {stream: StreamCounters(**counts) for stream, counts in progress["streams"].items()}
         self.version = progress["version"]
         self.batches = progress["batches"]
         self._next_segment = progress["next_segment"]
