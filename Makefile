@@ -1,4 +1,4 @@
-# Everything needs only python3 (3.11 or later) and make; the environment is made here, from the lock.
+# Needs only python3 (3.11 or later) and make; the environment is created here, from the lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help demo test check soak properties chaos bench lock clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY)  ## a plan replaced while its query runs on Spark: make demo ARGS="--strategy gen-mig --no-spark"
+demo: $(READY)  ## replace the plan of a running query on Spark: make demo ARGS="--strategy gen-mig --no-spark"
 	$(BIN)/midstream demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (about 12 minutes on 2 cores)
@@ -22,19 +22,23 @@ check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(READY)  ## random migrations on all cores, judged by DuckDB and a brute force, failures shrunk: make soak MINUTES=60 SEED=1
+soak: $(READY)  ## random migrations on all cores, checked against DuckDB and a brute-force evaluation, failures shrunk: make soak MINUTES=60 SEED=1
 	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)"
 
-properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000
-	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 tests/property
+# The files that say how many examples they try by tests/examples.py: few in make test, as many as you like here.
+PROPERTIES := tests/property tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \
+	tests/spark/test_sliding_cells.py tests/testing/test_brute_force_random.py tests/testing/test_oracle.py
 
-chaos: $(READY)  ## migrating queries on Spark whose processes are killed, joins and aggregates: make chaos KILLS=40
+properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000
+	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 $(PROPERTIES)
+
+chaos: $(READY)  ## kill processes of migrating queries on Spark, joins and aggregates: make chaos KILLS=40
 	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query joins --where local --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where cluster --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where local --kills $(or $(KILLS),21)
 
-bench: $(READY)  ## the benchmarks; results go to benchmarks/results
+bench: $(READY)  ## run the benchmarks; results go to benchmarks/results
 	$(BIN)/python -m benchmarks
 
 $(READY): requirements.lock pyproject.toml
@@ -44,7 +48,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	touch $@
 
-lock:  ## choose the newest versions of everything anew
+lock:  ## update the lock to the newest versions
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install -q --disable-pip-version-check -r requirements.in
 	$(VENV)-lock/bin/python -m pip freeze --exclude-editable > requirements.lock

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from midstream import ContinuousQuery
 from midstream.algebra.plan import Plan
+from midstream.testing import STRATEGIES
 
 __all__ = ["WAYS", "Recorded", "Way", "in_step", "left_deep", "run_and_record"]
 
@@ -33,16 +34,16 @@ class Way:
 
 
 WAYS = {
-    "jisc": Way("JISC", "jisc", colour="#0072B2"),
-    "moving-state": Way("moving state", "moving-state", colour="#009E73"),
-    "parallel-track": Way("parallel track", "parallel-track", colour="#E69F00"),
+    "jisc": Way("JISC", *STRATEGIES["jisc"], "#0072B2"),
+    "moving-state": Way("moving state", *STRATEGIES["moving-state"], "#009E73"),
+    "parallel-track": Way("parallel track", *STRATEGIES["parallel-track"], "#E69F00"),
     "as-published": Way(
-        "parallel track, as published", "parallel-track", {"as_published": True}, colour="#D55E00", dashes="--"
+        "parallel track, as published", *STRATEGIES["parallel-track as published"], "#D55E00", dashes="--"
     ),
-    "coalesce": Way("GenMig, coalesce", "gen-mig", colour="#CC79A7"),
-    "reference-point": Way("GenMig, reference point", "gen-mig", {"variant": "reference-point"}, "#56B4E9", "-."),
-    "positive-negative": Way("GenMig, positive–negative", "gen-mig", {"variant": "positive-negative"}, "#8A6D3B", ":"),
-    "shortened": Way("GenMig, shortened", "gen-mig", {"shortened": True}, "#6A3D9A", ":"),
+    "coalesce": Way("GenMig, coalesce", *STRATEGIES["coalesce"], "#CC79A7"),
+    "reference-point": Way("GenMig, reference point", *STRATEGIES["reference-point"], "#56B4E9", "-."),
+    "positive-negative": Way("GenMig, positive–negative", *STRATEGIES["positive-negative"], "#8A6D3B", ":"),
+    "shortened": Way("GenMig, shortened", *STRATEGIES["coalesce, shortened"], "#6A3D9A", ":"),
 }
 """The ways to change a plan that are compared, by a short name."""
 

@@ -82,13 +82,13 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     if chosen.no_work:
         live_query.CellOperator = zeros_operator(RESULTS_PER_ROW * len(STREAMS) * size.rows)  # type: ignore[misc]
     live = query(size).run_on_spark(frames, plan="((a b) c) d", cells=chosen.cells, control_dir=out / "control")
-    told: dict[int, list[dict[str, Any]]] = {}
+    reported: dict[int, list[dict[str, Any]]] = {}
     progress = live._report._progress
     take = progress.take
 
     def note(cells: list[dict[str, Any]]) -> None:
         for cell in cells:
-            told.setdefault(cell["batches"] - 1, []).append(cell)
+            reported.setdefault(cell["batches"] - 1, []).append(cell)
         take(cells)
 
     progress.take = note  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     for progress in running.recentProgress:
         if "addBatch" not in progress.durationMs:
             continue
-        cells = told.get(progress.batchId, [])
+        cells = reported.get(progress.batchId, [])
         batches.append(
             {
                 "batch": progress.batchId,
@@ -135,8 +135,8 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
 
 def zeros_operator(results: int) -> Any:
     """An operator that gives so many rows of zeros, in pieces. Made here, so that workers get it whole."""
-    from midstream.spark.durable_cell import PIECE_ROWS
-    from midstream.spark.operator import CellOperator
+    from midstream.runtime.durable_cell import PIECE_ROWS
+    from midstream.spark.cell_operator import CellOperator
 
     class ZerosOperator(CellOperator):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A DISTINCT moves below the join while the query runs, by GenMig: the change for which that strategy was made.
+"""A DISTINCT moves below the join while the query runs, by GenMig: the migration that strategy was designed for.
 
-Look at how many pairs the join gives before and after, and at the last line: at every instant the query gives what a
-run without the change gives.
+Look at how many pairs the join produces before and after, and at the last line: at every instant the results equal
+those of a run without the migration.
 """
 
 import numpy as np
@@ -41,14 +41,14 @@ def pairs(run) -> list[int]:
 
 
 run, unchanged = query.run_locally(above), query.run_locally(above)
-told, expected = set(), set()
+emitted, expected = set(), set()
 for begin in range(0, 1_200, 100):
     if begin == 500:
         run.migrate(below, strategy="gen-mig")
-    for each, seen in ((run, told), (unchanged, expected)):
+    for each, seen in ((run, emitted), (unchanged, expected)):
         for row in each.push(tables(begin)).to_pylist():
             seen.update((row["page"], instant) for instant in range(row["valid_from"], row["valid_to"]))
     print(f"up to {begin + 100:5}: pairs of each plan at work, since it began: {pairs(run)}")
 record = run.metrics()["migrations"][0]
 print(f"the change began at {record['began_at']} and was over at {record['ended_at']}")
-print(f"{len(told):,} pages at an instant, the same without the change: {told == expected}")
+print(f"{len(emitted):,} pages at an instant, the same without the change: {emitted == expected}")

@@ -1,7 +1,7 @@
 """A join of three streams on Spark whose plan is replaced while it runs.
 
-Look at the two plans, at the results before and after the change, and at the last line: Spark SQL joins the whole
-input once more, in one go, and finds the same rows.
+Look at the two plans, at the results before and after the migration, and at the last line: Spark SQL joins the whole
+input again, in one batch, and finds the same rows.
 """
 
 import shutil
@@ -47,7 +47,7 @@ live.migrate("o (p s)")  # with the next micro-batch; strategy="jisc" is the def
 for begin in (300, 600):
     deliver(begin)
     running.processAllAvailable()
-print(f"The plan now, {live.history()[0]['state']} after {live.metrics()['batches']} micro-batches:\n{live.plan}")
+print(f"The plan now, {live.history()[0].state} after {live.metrics()['batches']} micro-batches:\n{live.plan}")
 running.stop()
 
 whole = spark.sql(f"""SELECT o.id, o.ts, p.ts, s.ts FROM parquet.`{folder}/orders` o

@@ -1,8 +1,8 @@
-"""When a row is late, and what becomes of it.
+"""When a row is late, and what happens to it.
 
-Look at the watermark: the latest time seen in *both* streams, less the lateness of 10. A row older than the watermark
-before its push is dropped and counted; one that is out of order, but not older, is not. A silent stream holds the
-watermark back until a heartbeat moves it on.
+Look at the watermark: the latest time seen in *both* streams, minus the lateness of 10. A row older than the watermark
+before its push is dropped and counted; one that is out of order, but not older, is not. An idle stream holds the
+watermark until a heartbeat advances it.
 """
 
 import pyarrow as pa
@@ -42,6 +42,6 @@ for tables, watermark in [
 print("\nCounts per 20 ticks come when the watermark makes them certain; finish() gives the rest:")
 run = counts.run_locally()
 for ts in (101, 119, 125, 141, 135, 160):
-    told = run.push({"bids": rows((ts, "pen"))}).to_pylist()
-    print(f"bid at {ts}: {[(row['n'], row['valid_from'], row['valid_to']) for row in told]}")
+    emitted = run.push({"bids": rows((ts, "pen"))}).to_pylist()
+    print(f"bid at {ts}: {[(row['n'], row['valid_from'], row['valid_to']) for row in emitted]}")
 print(f"the end:    {[(row['n'], row['valid_from'], row['valid_to']) for row in run.finish().to_pylist()]}")

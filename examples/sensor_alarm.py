@@ -1,8 +1,8 @@
 """An alarm from three sensors per room: dry, hot and bright within one minute. In this process, without Spark.
 
-Look at the pairs that the lower join makes. By day the lights are on in every room, and the plan that asks for the
-light last is good. At night they are off, and the plan that asks for the light first has almost nothing to do. The plan
-is changed at dusk; the alarms are those of a run that never changes its plan.
+Look at the pairs that the lower join produces. By day the lights are on in every room, and the plan that joins the
+light last is good. At night they are off, and the plan that joins the light first has almost no intermediate rows. The
+plan is changed at dusk; the alarms are the same as in a run that never changes its plan.
 """
 
 import numpy as np

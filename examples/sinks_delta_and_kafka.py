@@ -1,6 +1,6 @@
-"""Results go wherever Spark can write: to Delta and to Kafka, two lines differ from parquet.
+"""Results go to any Spark sink: for Delta and Kafka, two lines differ from parquet.
 
-Look at `write`. It runs with parquet as it stands; with Delta if the session has Delta's extension, with Kafka if
+Look at `write`. It runs with parquet as it is; with Delta if the session has Delta's extension, with Kafka if
 KAFKA_SERVERS names brokers. Both need their package, for example:
 
     spark-submit --packages io.delta:delta-spark_2.13:VERSION \\
@@ -8,7 +8,7 @@ KAFKA_SERVERS names brokers. Both need their package, for example:
         --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog THIS_FILE
     KAFKA_SERVERS=broker:9092 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION THIS_FILE
 
-Parquet and Delta take every result exactly once, also after a crash. Spark's Kafka sink may repeat some after one.
+Parquet and Delta contain every result exactly once, also after a crash. Spark's Kafka sink may then repeat results.
 """
 
 import os

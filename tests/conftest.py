@@ -6,6 +6,7 @@ process has run before.
 
 import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ SLOW = (
     "tests/property/",
     "tests/spark/test_chaos.py",
     "tests/spark/test_cluster.py",
-    "tests/spark/test_durable_cell.py",
+    "tests/runtime/test_durable_cell.py",
     "tests/spark/test_sliding_cells.py",
     "tests/testing/",
 )
@@ -65,7 +66,7 @@ def _company(nodeid):
 def _shared(file):
     """Whether tests of a file use the shared Spark, and whether they share something of their own."""
     text = (ROOT / file).read_text()
-    uses_spark = re.search(r"^def test_\w+\(.*\bspark\b|getfixturevalue\(\"spark", text, re.M)
+    uses_spark = re.search(r"^def \w+\(.*\bspark\b.*\):|getfixturevalue\(\"spark", text, re.M)
     return bool(uses_spark), 'fixture(scope="module")' in text
 
 
@@ -76,18 +77,54 @@ def working_directory(tmp_path_factory):
     os.chdir(directory)
     yield directory
     os.chdir(before)
-    # Spark makes a warehouse where it runs, unless it is told of another place.
-    left = set(os.listdir(directory)) - {"spark-warehouse"}
+    left = os.listdir(directory)
     assert not left, f"tests write to temporary directories, not to the working directory: {left}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def java_options(tmp_path_factory):
+    """What every Java of the tests is started with, also in other processes.
+
+    Most tests are over before Java's optimising compiler pays: without it, starting Spark and the first query take a
+    quarter less processor time. Tables are kept in a temporary directory, not where a process runs.
+    """
+    quick = "-XX:TieredStopAtLevel=1"
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = f'-Dspark.executor.extraJavaOptions={quick} "-Dspark.sql.warehouse.dir={warehouse}"'
+    options = {"SPARK_SUBMIT_OPTS": f"{quick} {settings}", "SPARK_DAEMON_JAVA_OPTS": quick}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in options.items():
+            patched.setenv(name, f"{os.environ.get(name, '')} {value}".strip())
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark(working_directory, tmp_path_factory):
+def spark(working_directory, java_options):
     """Spark takes longer to start than most tests to run."""
     from midstream.spark import session
 
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    settings = {"spark.sql.timeType.enabled": "true", "spark.sql.warehouse.dir": str(warehouse)}
-    spark = session("local[2]", settings=settings)
+    settings = {"spark.sql.timeType.enabled": "true", "spark.python.daemon.module": "tests.spark.warm_daemon"}
+    with pytest.MonkeyPatch.context() as patched:
+        # Where Java starts the daemon.
+        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        spark = session("local[2]", settings=settings)
     yield spark
     spark.stop()
+
+
+@pytest.fixture
+def spark_in(spark, monkeypatch):
+    """A function after which relative paths begin in a directory, for Python and for the shared Spark, whose JVM stays
+    in the directory where it was started."""
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.get(spark.sparkContext._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+
+    def enter(directory):
+        files.setWorkingDirectory(hadoop.Path(str(directory)))
+        monkeypatch.chdir(directory)
+
+    yield enter
+    for query in spark.streams.active:
+        query.stop()
+    files.setWorkingDirectory(before)

@@ -92,19 +92,6 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.fixture
-def spark_here(spark, tmp_path):
-    """The shared Spark, for which relative paths begin here: its JVM stays in the directory where it was started."""
-    hadoop = spark.sparkContext._jvm.org.apache.hadoop.fs
-    files = hadoop.FileSystem.get(spark.sparkContext._jsc.hadoopConfiguration())
-    before = files.getWorkingDirectory()
-    files.setWorkingDirectory(hadoop.Path(str(tmp_path)))
-    yield spark
-    for query in spark.streams.active:
-        query.stop()
-    files.setWorkingDirectory(before)
-
-
 def needs_spark(page: str) -> bool:
     return any("midstream.spark" in block.text for block, _ in examples(page))
 
@@ -114,7 +101,7 @@ def test_code_prints_what_stands_below_it(path, tmp_path, monkeypatch, request):
     page = path.read_text()
     monkeypatch.chdir(tmp_path)
     if needs_spark(page):
-        request.getfixturevalue("spark_here")
+        request.getfixturevalue("spark_in")(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     written = page
     wrong = []

@@ -15,7 +15,7 @@ ON_SPARK = {"join_on_spark_with_migration", "sinks_delta_and_kafka"}
 PROMISES = {
     "join_on_spark_with_migration": [
         r"The plan at the start:\n(.*\n)+.*orders AS o(.*\n)+.*payments AS p(.*\n)+[1-9]\d* results so far",
-        r"The plan now, ended after \d+ micro-batches:",
+        r"The plan now, completed after \d+ micro-batches:",
         r"[\d,]{3,} results of 18,000 rows: 0 missing, 0 repeated",
     ],
     "sensor_alarm": [

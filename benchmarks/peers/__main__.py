@@ -38,7 +38,7 @@ BARS = (
 )
 
 
-def tell(who: str, what: str) -> None:
+def log(who: str, what: str) -> None:
     """A line about what goes on, on standard error."""
     print(f"{time.strftime('%H:%M:%S')} {who}: {what}", file=sys.stderr, flush=True)
 
@@ -59,10 +59,10 @@ def measure(name: str, only: str | None) -> list[Outcome]:
             if only not in (None, competitor.name) and competitor is not REFERENCE:
                 continue
             who = f"{name}, {competitor.name}"
-            tell(who, "begins")
+            log(who, "starts")
             # A second run of the slowest ones takes longer than they have.
             check_rows = name != "large" or competitor.name in OURS
-            outcome = compete(competitor, size, Path(directory), expected, check_rows, partial(tell, who))
+            outcome = compete(competitor, size, Path(directory), expected, check_rows, partial(log, who))
             if competitor is REFERENCE:
                 if outcome.failure:
                     sys.exit(f"the reference failed: {outcome.failure}")
@@ -118,7 +118,7 @@ def main(only: str | None = None, size: str | None = None) -> bool:
     """Run all of it, or a part; whether all bars are met (a part has none)."""
     sizes = [size] if size else list(SIZES)
     measured = {} if only == CHANGES else {name: measure(name, only) for name in sizes}
-    changes = all_changes(tell) if only in (None, CHANGES) else []
+    changes = all_changes(log) if only in (None, CHANGES) else []
     text = report(measured, changes)
     print(text)
     if only or size:

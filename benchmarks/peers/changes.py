@@ -1,7 +1,8 @@
 """What happens to a running query when the order of its joins changes: here, and elsewhere.
 
-Each engine runs over the first half of the input, gets the other join order in the way it offers, and goes on with the
-second half. A refusal is recorded with its text; otherwise all results, before and after, are compared with DuckDB's.
+Each engine runs over the first half of the input, gets the other join order in the way it offers, and continues with
+the second half. A refusal is recorded with its text; otherwise all results, before and after, are compared with
+DuckDB's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _BY_NAME = {competitor.name: competitor for competitor in COMPETITORS}
 
 def midstream_change() -> dict[str, Any]:
     """Replace the plan of the running query."""
-    return _change_of_parquet("midstream", {}, "goes on with the next micro-batch")
+    return _change_of_parquet("midstream", {}, "continues with the next micro-batch")
 
 
 def native_spark_change(then: str) -> dict[str, Any]:
@@ -78,7 +79,7 @@ CHANGES: dict[str, Callable[[], dict[str, Any]]] = {
 """The same order shows that stopping and restoring alone does not make results wrong."""
 
 
-def all_changes(tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
+def all_changes(report: Callable[[str, str], None]) -> list[dict[str, Any]]:
     """Try all of them; what cannot be tried says why."""
     seen = []
     for name, change in CHANGES.items():
@@ -87,7 +88,7 @@ def all_changes(tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
         except (CompetitorFailed, EnvironmentFailed, OSError) as error:
             engine, _, order = name.partition(", ")
             outcome = {"engine": engine, "change": order or "another order", "failure": str(error)}
-        tell(name, str({key: value for key, value in outcome.items() if key != "engine"}))
+        report(name, str({key: value for key, value in outcome.items() if key != "engine"}))
         seen.append({"what": name, **outcome})
     return seen
 

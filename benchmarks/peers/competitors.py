@@ -123,7 +123,7 @@ def compete(
     inputs: Path,
     expected: int | None,
     check_rows: bool,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Outcome:
     """All runs of a competitor on one size; a failure is part of the outcome.
 
@@ -145,19 +145,19 @@ def compete(
 
         try:
             outcome.take(competitor.run(task("timed")))
-            tell(f"{outcome.seconds:.1f} s, {outcome.rate:,.0f} rows/s")
+            report(f"{outcome.seconds:.1f} s, {outcome.rate:,.0f} rows/s")
             if competitor.kind == "continuous":
                 outcome.take_short(competitor.run(task("short", FULL)), 4 * size.rows * FULL)
-                tell(f"{outcome.steady or 0:,.0f} rows/s in steady state")
+                report(f"{outcome.steady or 0:,.0f} rows/s in steady state")
             if competitor is not REFERENCE and (check_rows or outcome.results is None) and outcome.is_whole:
                 checked = task("checked", written=True)
                 competitor.run(checked)
                 outcome.differences = check(checked)
-                tell(f"compared with DuckDB: {outcome.differences}")
+                report(f"compared with DuckDB: {outcome.differences}")
                 shutil.rmtree(str(checked.output))
         except (CompetitorFailed, EnvironmentFailed, OSError) as error:
             outcome.failure = str(error)
-            tell(f"FAILED: {error}")
+            report(f"FAILED: {error}")
     return outcome
 
 

@@ -61,7 +61,7 @@ def run(task: Task) -> dict[str, Any]:
 
 
 def change(task: Task) -> dict[str, Any]:
-    """Run over the files that are there, replace the plan, and go on with those of ``options["later"]``."""
+    """Run over the files that are there, replace the plan, and continue with those of ``options["later"]``."""
     spark, live, checkpoint = _start(task)
     running = _writer(live, checkpoint, task.output).start()
     running.processAllAvailable()
@@ -75,7 +75,7 @@ def change(task: Task) -> dict[str, Any]:
     return {
         "engine": f"midstream on Spark {version}",
         "change": f"{FIRST_PLAN} to {OTHER_PLAN}",
-        "state": history[-1]["state"],
+        "state": history[-1].state,
     }
 
 

@@ -4,7 +4,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.errors import MidstreamError
 from midstream.query import ContinuousQuery
-from midstream.run import LocalRun
+from midstream.runtime.local_run import LocalRun
 
 __all__ = ["ContinuousQuery", "LocalRun", "MidstreamError", "Plan", "Stream"]
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """Every error midstream raises on purpose, with its stable code.
 
-The first digit after ``M`` names the place: 1 query text, 2 plan, 3 running query, 4 data, 5 deployment.
+The first digit after ``M`` names the area: 1 query text, 2 plan, 3 running query, 4 data, 5 deployment.
 An error has a primary line (lowercase, no full stop), optionally a detail (facts) and a hint (an action):
 
 >>> print(UnknownColumn('column "colour" does not exist in stream "bids"',
@@ -33,6 +33,7 @@ __all__ = [
     "DuplicateName",
     "FinishedRun",
     "JavaMissing",
+    "MalformedMessage",
     "MalformedRow",
     "MidstreamError",
     "MigrationRefused",
@@ -66,12 +67,12 @@ __all__ = [
 
 
 _LONGEST_QUOTED, _LONGEST_WORD, _LONGEST_TEXT = 200, 1_000, 4_000
-# Not words of less: a path is one, and must be read as a whole.
+# Shorter words stay whole: a path is one word.
 _TOO_LONG = re.compile(rf"""(?<!\w)(["'])(?:(?!\1)[^\n]){{{_LONGEST_QUOTED},}}\1(?!\w)|\S{{{_LONGEST_WORD},}}""")
 
 
 class MidstreamError(Exception):
-    """Base of all errors that are not our own bugs."""
+    """Base class of all errors that are not bugs in midstream."""
 
     code = "M0000"
 
@@ -95,7 +96,7 @@ class MidstreamError(Exception):
 
 
 class QueryError(MidstreamError):
-    """Something is wrong with the query text; knows where, once the text is known."""
+    """An error in the query text, with its position once the text is known."""
 
     code = "M1000"
 
@@ -113,7 +114,7 @@ class QueryError(MidstreamError):
         self.position = position
 
     def at(self, text: str, position: int | None) -> QueryError:
-        """The same error, placed in the text unless it already has a place."""
+        """Set the position in the text unless the error already has one; returns the error itself."""
         if self.position is None:
             self.text, self.position = text, position
         return self
@@ -143,7 +144,7 @@ class QueryError(MidstreamError):
         if len(after) > 40:
             after = after[:39] + "…"
         prefix = f"  line {self.line}: "
-        # Tabs stay tabs so that the caret stands below its character in any terminal.
+        # Tabs are kept so that the caret is below its character in any terminal.
         blank = "".join("\t" if c == "\t" else " " for c in before)
         return [prefix + before + after, " " * len(prefix) + blank + "^"]
 
@@ -193,7 +194,7 @@ class BadStreamDeclaration(MidstreamError):
 
 
 class PlanError(MidstreamError):
-    """A plan that cannot be built or must not run."""
+    """A plan that is invalid or refused."""
 
     code = "M2000"
 
@@ -211,7 +212,7 @@ class UnboundedState(PlanError):
 
 
 class RunError(MidstreamError):
-    """The running query was asked for something it cannot do."""
+    """The running query cannot do what was requested."""
 
     code = "M3000"
 
@@ -229,7 +230,7 @@ class BrokenRun(RunError):
 
 
 class MigrationRefused(RunError):
-    """The plan cannot be replaced in this way; the query goes on with the one it has."""
+    """The plan cannot be replaced in this way; the query keeps its current plan."""
 
     code = "M3004"
 
@@ -241,7 +242,7 @@ class CheckpointMismatch(RunError):
 
 
 class NotStreaming(RunError):
-    """What is asked for makes sense for streams only."""
+    """The operation is supported for streams only."""
 
     code = "M3006"
 
@@ -259,19 +260,25 @@ class JavaMissing(RunError):
 
 
 class PackageMissing(RunError):
-    """A Python package that only this part of midstream needs is not installed."""
+    """A Python package that this part of midstream needs is not installed."""
 
     code = "M3009"
 
 
 class NoControlDirectory(RunError):
-    """A query that other machines work on needs a control directory that all can read."""
+    """A query on a cluster needs a control directory that all machines can read."""
 
     code = "M3010"
 
 
+class MalformedMessage(RunError):
+    """A file of a control directory, or stored state, is not what midstream writes."""
+
+    code = "M3011"
+
+
 class DataError(MidstreamError):
-    """A pushed batch does not fit its stream."""
+    """A pushed batch does not match its stream's declaration."""
 
     code = "M4000"
 
@@ -295,13 +302,13 @@ class MalformedRow(DataError):
 
 
 class UnreadableFile(DataError):
-    """A file is not what its format says."""
+    """A file is not in the format it should have."""
 
     code = "M4005"
 
 
 class DeploymentError(MidstreamError):
-    """What a query runs on, or reads from, is not as it should be."""
+    """A problem with the environment: arguments, files, ports, Spark."""
 
     code = "M5000"
 
@@ -313,7 +320,7 @@ class BadArgument(DeploymentError):
 
 
 class PathProblem(DeploymentError):
-    """A file or directory is missing, or must not be used so."""
+    """A file or directory is missing or cannot be used."""
 
     code = "M5002"
 
@@ -329,25 +336,25 @@ class PortInUse(DeploymentError):
 
 
 class SparkFailed(DeploymentError):
-    """Spark could not start, or stopped the query."""
+    """Spark did not start, or the query on Spark failed."""
 
     code = "M5005"
 
 
 class NotRunning(DeploymentError):
-    """There is no running query where one was looked for."""
+    """No query is running with this control directory."""
 
     code = "M5006"
 
 
 class AlreadyRunning(DeploymentError):
-    """Another process runs the query."""
+    """Another process is running the query."""
 
     code = "M5007"
 
 
 def shortened(text: str) -> str:
-    """The text of a message without the middle of what is too long to read: quoted names, words, the whole.
+    """The message with the middle of overlong parts cut out: quoted names, words, the whole text.
 
     >>> shortened('column "' + "x" * 100_000 + '" does not exist') == f'column "{"x" * 79}…{"x" * 20}" does not exist'
     True

@@ -23,7 +23,7 @@ from midstream.algebra.plan import (
     Window,
 )
 from midstream.algebra.stream import Stream
-from midstream.algebra.windows import NEVER, WindowSpec
+from midstream.algebra.window_spec import NEVER, WindowSpec
 from midstream.errors import BadPlan, UnboundedState
 from tests.planning.plans import condition, cross, equal, group, joined, project, value, where, window
 

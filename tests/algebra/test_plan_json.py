@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import datetime
 import json
@@ -39,10 +40,11 @@ from midstream.algebra.plan import (
 )
 from midstream.algebra.plan_json import MOST_LEVELS, plan_from_json, plan_to_json, stream_from_json, stream_to_json
 from midstream.algebra.stream import Stream
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.type_text import schema_to_text
+from midstream.algebra.window_spec import WindowSpec
 from midstream.errors import BadPlan
 from midstream.planning.default_plan import default_plan
-from midstream.planning.plan_with_join_order import plan_with_join_order
+from midstream.planning.join_order.plan_with_join_order import plan_with_join_order
 from midstream.planning.rules import RULES, Rule
 from midstream.testing import scenarios
 from tests.planning.plans import (
@@ -82,6 +84,10 @@ def assert_same_after_json(plan: Plan) -> None:
     # Equality does not tell 0.0 from -0.0, or 1.0 from 1.00.
     assert repr(read) == repr(plan)
     assert plan_to_json(read) == plan_to_json(plan)
+
+
+def arrow_text(raw: bytes) -> str:
+    return "arrow:" + base64.b64encode(raw).decode("ascii")
 
 
 def refused(data: Any) -> str:
@@ -124,7 +130,8 @@ def test_every_operator_and_expression_can_be_written() -> None:
             yield from below(kind)
 
     known = {kind for base in (Plan, Expression) for kind in below(base) if kind.__module__.startswith("midstream")}
-    assert {kind for kind in known if not kind.__name__.startswith("_")} == set(plan_json._NODES)
+    written = {*plan_json._OPERATORS, *plan_json._EXPRESSIONS}
+    assert {kind for kind in known if not kind.__name__.startswith("_")} == written
 
 
 EVERY_KIND = Union(
@@ -140,55 +147,55 @@ EVERY_KIND = Union(
     ),
 )
 
-VERSION_1 = """
-{"version": 1,
+STORED = """
+{"version": 2,
  "streams": [{"name": "a", "event_time": "ts", "lateness": 0,
               "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]},
              {"name": "b", "event_time": "ts", "lateness": 0,
               "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]},
              {"name": "c", "event_time": "ts", "lateness": 0,
               "schema": [["ts", "int64"], ["k", "int64"], ["x", "int64"], ["s", "string"]]}],
- "nodes": [{"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
-           {"kind": "column", "relation": "a", "name": "x", "data_type": "int64"},
-           {"kind": "literal", "value": 3, "data_type": "int64"},
-           {"kind": "call", "function": "<", "operands": [1, 2], "data_type": "bool"},
-           {"kind": "select", "input": 0, "predicate": 3},
-           {"kind": "project", "input": 4, "items": [{"relation": "", "name": "a_x", "expression": 1}]},
-           {"kind": "window", "stream": 1, "alias": "b", "window": {"width": 10, "slide": null, "declared": true}},
-           {"kind": "column", "relation": "b", "name": "x", "data_type": "int64"},
-           {"kind": "project", "input": 6, "items": [{"relation": "", "name": "b_x", "expression": 7}]},
-           {"kind": "alias", "input": 8, "name": "s"},
-           {"kind": "column", "relation": "s", "name": "b_x", "data_type": "int64"},
-           {"kind": "project", "input": 9, "items": [{"relation": "", "name": "a_x", "expression": 10}]},
-           {"kind": "distinct", "input": 11},
-           {"kind": "difference", "left": 5, "right": 12, "keep": "all"},
-           {"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
-           {"kind": "window", "stream": 2, "alias": "c", "window": {"width": 20, "slide": null, "declared": true}},
-           {"kind": "column", "relation": "a", "name": "k", "data_type": "int64"},
-           {"kind": "column", "relation": "c", "name": "k", "data_type": "int64"},
-           {"kind": "call", "function": "=", "operands": [16, 17], "data_type": "bool"},
-           {"kind": "join", "left": 14, "right": 15, "predicates": [18]},
-           {"kind": "column", "relation": "c", "name": "s", "data_type": "string"},
-           {"kind": "cast", "argument": 20, "data_type": "int64"},
-           {"kind": "aggregate", "input": 19, "keys": [], "aggregates": [{"name": "a_x", "call":
-             {"function": "sum", "argument": 21, "distinct": true, "data_type": "int64"}}]},
-           {"kind": "union", "left": 13, "right": 22}]}
+ "operators": [
+   {"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
+   {"kind": "select", "predicate":
+     {"kind": "call", "function": "<", "data_type": "bool", "operands": [
+       {"kind": "column", "relation": "a", "name": "x", "data_type": "int64"},
+       {"kind": "literal", "value": 3, "data_type": "int64"}]}},
+   {"kind": "project", "items": [{"relation": "", "name": "a_x", "expression":
+     {"kind": "column", "relation": "a", "name": "x", "data_type": "int64"}}]},
+   {"kind": "window", "stream": 1, "alias": "b", "window": {"width": 10, "slide": null, "declared": true}},
+   {"kind": "project", "items": [{"relation": "", "name": "b_x", "expression":
+     {"kind": "column", "relation": "b", "name": "x", "data_type": "int64"}}]},
+   {"kind": "alias", "name": "s"},
+   {"kind": "project", "items": [{"relation": "", "name": "a_x", "expression":
+     {"kind": "column", "relation": "s", "name": "b_x", "data_type": "int64"}}]},
+   {"kind": "distinct"},
+   {"kind": "difference", "keep": "all"},
+   {"kind": "window", "stream": 0, "alias": "a", "window": {"width": 10, "slide": null, "declared": true}},
+   {"kind": "window", "stream": 2, "alias": "c", "window": {"width": 20, "slide": null, "declared": true}},
+   {"kind": "join", "predicates": [
+     {"kind": "call", "function": "=", "data_type": "bool", "operands": [
+       {"kind": "column", "relation": "a", "name": "k", "data_type": "int64"},
+       {"kind": "column", "relation": "c", "name": "k", "data_type": "int64"}]}]},
+   {"kind": "aggregate", "keys": [], "aggregates": [{"name": "a_x", "call":
+     {"function": "sum", "distinct": true, "data_type": "int64", "argument":
+       {"kind": "cast", "data_type": "int64", "argument":
+         {"kind": "column", "relation": "c", "name": "s", "data_type": "string"}}}}]},
+   {"kind": "union"}]}
 """
 
 
-def test_version_1_is_written_and_stays_readable() -> None:
-    assert {type(node) for node in EVERY_KIND.walk()} == {k for k in plan_json._NODES if issubclass(k, Plan)}
-    assert plan_to_json(EVERY_KIND) == json.loads(VERSION_1)
-    assert plan_from_json(json.loads(VERSION_1)) == EVERY_KIND
+def test_this_version_is_written_and_stays_readable() -> None:
+    assert {type(node) for node in EVERY_KIND.walk()} == set(plan_json._OPERATORS)
+    assert plan_to_json(EVERY_KIND) == json.loads(STORED)
+    assert plan_from_json(json.loads(STORED)) == EVERY_KIND
 
 
-def test_streams_columns_and_literals_are_written_once() -> None:
+def test_streams_are_written_once_and_operators_as_often_as_they_are_read() -> None:
     plan = project(where(window("a"), condition("a.x", ">", 7), condition("a.x", "<>", 7)), "a.x")
     data = plan_to_json(Union(plan, plan))
-    kinds = [node["kind"] for node in data["nodes"]]
-    assert len(data["streams"]) == kinds.count("column") == kinds.count("literal") == 1
-    # Operators are told apart by who they are: two of them stay two.
-    assert kinds.count("window") == 2
+    assert len(data["streams"]) == 1
+    assert [operator["kind"] for operator in data["operators"]].count("window") == 2
     read = plan_from_json(data)
     assert isinstance(read, Union) and read.left == read.right and read.left is not read.right
 
@@ -247,7 +254,7 @@ def test_common_types_are_readable() -> None:
     types += [pa.timestamp("us", "Europe/Berlin"), pa.decimal128(10, 2), pa.decimal256(76, 3), pa.duration("us")]
     types += [pa.binary(), pa.large_string()]
     schema = pa.schema([(f"c{place}", data_type) for place, data_type in enumerate(types)])
-    assert [name for _, name in stream_to_json(Stream("a", schema, "c0"))["schema"]] == names
+    assert [name for _, name in stream_to_json(Stream("a", schema, "c0"))["stream"]["schema"]] == names
 
 
 def test_nullability_and_metadata_survive() -> None:
@@ -306,8 +313,8 @@ def test_extension_types_come_back_where_they_are_registered() -> None:
         assert_same_after_json(Window(stream, "a", WindowSpec(1)))
         raw = pa.schema([("c", Celsius("in"))]).serialize().to_pybytes()
         assert raw.count(b"\0in\0") == 1
-        text = "arrow:" + plan_json._base64(raw.replace(b"\0in\0", b"\0no\0"))
-        assert "is not an Arrow schema\n  detail: KeyError: b'no'." in refused(with_node(1, data_type=text))
+        text = arrow_text(raw.replace(b"\0in\0", b"\0no\0"))
+        assert "is not an Arrow schema (KeyError: b'no')" in refused(changed(2, *COLUMN, data_type=text))
     finally:
         pa.unregister_extension_type("midstream.test.celsius")
 
@@ -335,8 +342,7 @@ LITERALS: list[tuple[Any, pa.DataType]] = [
     (Decimal(10**75), pa.decimal256(76, 0)), (Decimal("1E+3"), pa.decimal128(10, 2)),
     *((Decimal(text), pa.decimal128(10, 2)) for text in ("-1.50", "1.5", "1.500", "-0.00")),
     (Decimal("1"), pa.decimal256(76, 60)), (Decimal(200), pa.decimal128(5, -2)),
-    ("", pa.string()), ("it's \"é\" \\ \x00\u2028 😀", pa.large_string()), ("\ud800", pa.string()),
-    ("\ud83d\ude00", pa.string()), ("arrow:", pa.string()),
+    ("", pa.string()), ("it's \"é\" \\ \x00\u2028 😀", pa.large_string()), ("arrow:", pa.string()),
     (b"", pa.binary()), (b"\x00\xff", pa.large_binary()), (b"abc", pa.binary(3)),
     (MOMENT.date(), pa.date32()), (datetime.date.min, pa.date32()), (datetime.date.max, pa.date64()),
     *((moment, pa.timestamp("us")) for moment in (MOMENT, datetime.datetime.min, datetime.datetime.max)),
@@ -373,7 +379,7 @@ def test_a_moment_in_a_named_zone_comes_back_as_the_same_instant_and_text() -> N
 @EXAMPLES
 @given(
     st.one_of(
-        st.text(st.characters(exclude_categories=())).map(lambda text: (text, pa.string())),
+        st.text().map(lambda text: (text, pa.string())),
         st.floats().map(lambda number: (number, pa.float64())),
         st.integers(-(2**63), 2**63 - 1).map(lambda number: (number, pa.int64())),
         st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**20), max_value=10**20).map(
@@ -391,7 +397,7 @@ def test_random_literals_come_back(constant: tuple[Any, pa.DataType]) -> None:
     assert read.identity == plan.identity
 
 
-@pytest.mark.parametrize("name", ["\ud800", "\ud83d\ude00", "", 'a"b', "\x00", "😀"], ids=ascii)
+@pytest.mark.parametrize("name", ["", 'a"b', "\x00", "😀"], ids=ascii)
 def test_names_come_back(name: str) -> None:
     stream = Stream(name, pa.schema({"ts": pa.int64()}), "ts")
     leaf = Window(stream, name, WindowSpec(3, 2))
@@ -401,6 +407,7 @@ def test_names_come_back(name: str) -> None:
 UNWRITABLE = {
     "a value of another library": (lambda: Literal(pa.scalar(1), pa.int64()), "<pyarrow.Int64Scalar: 1> of type"),
     "a list": (lambda: Literal([1], pa.list_(pa.int64())), r"\[1\] of type list"),
+    "half a character": (lambda: Literal("\ud800", pa.string()), r"a constant of type string cannot be '\\ud800'"),
     "a text as number": (lambda: Literal("x", pa.int64()), "a constant of type int64 cannot be 'x'"),
     "a number as condition": (lambda: Literal(1, pa.bool_()), "a constant of type bool cannot be 1"),
     "a call of another type": (lambda: Call("-", (value(1), value(1)), pa.int8()), "- does not take int64, int64 and"),
@@ -417,6 +424,18 @@ def test_what_could_not_be_read_is_not_written(case: str) -> None:
     make, message = UNWRITABLE[case]
     with pytest.raises(BadPlan, match=message):
         plan_to_json(Project(window("a"), (Item("", "c", make()),)))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\ud83d\ude00"], ids=ascii)
+def test_names_of_half_characters_are_neither_written_nor_read(name: str) -> None:
+    stream = Stream(name, pa.schema({"ts": pa.int64()}), "ts")
+    leaf = Window(Stream("a", stream.schema, "ts"), name, WindowSpec(3, 2))
+    for write in (lambda: stream_to_json(stream), lambda: plan_to_json(leaf)):
+        with pytest.raises(BadPlan, match="cannot write a plan or stream as JSON: it holds a text"):
+            write()
+    with pytest.raises(BadPlan, match="cannot read the stream from JSON: it holds a text"):
+        stream_from_json(STREAM | {"stream": STREAM["stream"] | {"name": name}})
+    assert "it holds a text or number that is not valid" in refused(changed(5, name=name))
 
 
 def test_an_aggregate_that_no_query_has_is_not_written() -> None:
@@ -475,119 +494,134 @@ def test_a_thousand_conditions_come_back() -> None:
 
 
 def damaged(**changes: Any) -> dict[str, Any]:
-    return json.loads(VERSION_1) | changes
+    return json.loads(STORED) | changes
 
 
-def with_node(number: int, **changes: Any) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(VERSION_1)
-    data["nodes"][number] |= changes
+def changed(number: int, *path: Any, **changes: Any) -> dict[str, Any]:
+    """The stored plan with other fields in an operator, or in what the path leads to from there."""
+    data: dict[str, Any] = json.loads(STORED)
+    at(data["operators"][number], path).update(changes)
+    return data
+
+
+def at(data: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        data = data[key]
     return data
 
 
 UNCHANGED = "\n  hint: Give what plan_to_json or stream_to_json gave, unchanged."
-COLUMN = json.loads(VERSION_1)["nodes"][1]
-LOST = with_node(4)
-del LOST["nodes"][4]["predicate"]
+COLUMN = ("items", 0, "expression")
+LITERAL = ("predicate", "operands", 1)
+SUM = ("aggregates", 0, "call")
+LOST = changed(1)
+del LOST["operators"][1]["predicate"]
+LEAF = json.loads(STORED)["operators"][0]
 BAD: dict[str, tuple[Any, str]] = {
-    "nothing": (None, "the plan from JSON: it is None, not an object with a version, streams and nodes"),
-    "no version": (
-        {"nodes": []}, "the plan from JSON: it is {'nodes': []}, not an object with a version, streams and nodes"
+    "nothing": (None, "the plan from JSON: it is not an object with a format version"),
+    "no version": ({"operators": []}, "the plan from JSON: it is not an object with a format version"),
+    "no operators": ({"version": 2, "streams": []}, "the plan from JSON: object missing required field `operators`"),
+    "no plan": (damaged(operators=[]), "the plan from JSON: its operators make 0 plans, not one"),
+    "two plans": (damaged(operators=[LEAF, LEAF]), "the plan from JSON: its operators make 2 plans, not one"),
+    "an operator without its inputs": (
+        damaged(operators=[LEAF, {"kind": "union"}]), "operators[1] from JSON: it has 1 of its 2 inputs"
     ),
-    "no nodes": ({"version": 1, "streams": []}, 'the plan from JSON: it has no "nodes"'),
-    "no plan": (damaged(nodes=[]), "the plan from JSON: the last of its nodes is not an operator"),
-    "an expression": (damaged(nodes=[COLUMN]), "the plan from JSON: the last of its nodes is not an operator"),
-    "something more": (damaged(author="me"), "the plan from JSON: it has 'author', which does not belong there"),
-    "unknown kind": (
-        with_node(12, kind="limit"),
-        "nodes[12] from JSON: its kind is 'limit', not one of aggregate, alias, call, cast, column, difference, "
-        "distinct, join, literal, project, select, union, window",
-    ),
-    "a class that is no node": (
-        with_node(12, kind="stream"),
-        "nodes[12] from JSON: its kind is 'stream', not one of aggregate, alias, call, cast, column, difference, "
-        "distinct, join, literal, project, select, union, window",
-    ),
-    "a missing field": (LOST, 'nodes[4] from JSON: it has no "predicate"'),
-    "a field too many": (with_node(12, all=True), "nodes[12] from JSON: it has 'all', which does not belong there"),
-    "a node that reads itself": (
-        with_node(12, input=12), "nodes[12].input from JSON: it is 12, not the number of an earlier node"
-    ),
-    "a node that reads a later one": (
-        with_node(12, input=13), "nodes[12].input from JSON: it is 13, not the number of an earlier node"
-    ),
-    "a negative number": (
-        with_node(12, input=-1), "nodes[12].input from JSON: it is -1, not the number of an earlier node"
-    ),
-    "true for one": (
-        with_node(18, operands=[True, 17]),
-        "nodes[18].operands[0] from JSON: it is True, not the number of an earlier node",
-    ),
-    "an expression as input": (
-        with_node(12, input=10), "nodes[12].input from JSON: it is 10, of kind column, not an operator"
+    "an expression as operator": (
+        damaged(operators=[{"kind": "column", "relation": "", "name": "x", "data_type": "int64"}]),
+        "operators[0].kind from JSON: invalid value 'column'",
     ),
     "an operator as expression": (
-        with_node(21, argument=15), "nodes[21].argument from JSON: it is 15, of kind window, not an expression"
+        changed(1, predicate=LEAF), "operators[1].predicate.kind from JSON: invalid value 'window'"
     ),
-    "a node used twice": (
-        with_node(23, right=13), "nodes[23].right from JSON: it is 13, which another node has for itself"
+    "something more": (damaged(author="me"), "the plan from JSON: object contains unknown field `author`"),
+    "unknown kind": (changed(7, kind="limit"), "operators[7].kind from JSON: invalid value 'limit'"),
+    "a class that is no operator": (changed(7, kind="stream"), "operators[7].kind from JSON: invalid value 'stream'"),
+    "a missing field": (LOST, "operators[1] from JSON: object missing required field `predicate`"),
+    "a field too many": (changed(7, all=True), "operators[7] from JSON: object contains unknown field `all`"),
+    "an input by its number": (changed(7, input=6), "operators[7] from JSON: object contains unknown field `input`"),
+    "a field too many in a part": (
+        changed(0, "window", unit="s"), "operators[0].window from JSON: object contains unknown field `unit`"
     ),
-    "a node not used": (with_node(3, operands=[1, 1]), "nodes[2] from JSON: no other node uses it"),
-    "an unknown stream": (with_node(15, stream=3), "nodes[15].stream from JSON: it is 3, not the number of a stream"),
+    "a negative number": (changed(0, stream=-1), "operators[0].stream from JSON: expected `int` >= 0"),
+    "true for one": (changed(3, stream=True), "operators[3].stream from JSON: expected `int`, got `bool`"),
+    "an unknown stream": (changed(3, stream=3), "operators[3] from JSON: there is no stream 3"),
     "an unknown type": (
-        with_node(1, data_type="int65"), "nodes[1].data_type from JSON: it is 'int65', not the name of a type"
+        changed(2, *COLUMN, data_type="int65"),
+        "operators[2].items[0].expression.data_type from JSON: 'int65' is not the name of a type",
     ),
     "an impossible type": (
-        with_node(1, data_type="decimal128(39, 0)"),
-        "nodes[1].data_type from JSON: it is 'decimal128(39, 0)', not the name of a type",
+        changed(2, *COLUMN, data_type="decimal128(39, 0)"),
+        "operators[2].items[0].expression.data_type from JSON: 'decimal128(39, 0)' is not the name of a type",
     ),
-    "another word": (with_node(13, keep="some"), "nodes[13].keep from JSON: it is 'some', not all or distinct"),
-    "a name that is none": (with_node(9, name=5), "nodes[9].name from JSON: it is 5, not str"),
+    "a number for a type": (
+        changed(2, *COLUMN, data_type=7),
+        "operators[2].items[0].expression.data_type from JSON: 7 is not the name of a type"
+    ),
+    "another word": (changed(8, keep="some"), "operators[8].keep from JSON: invalid enum value 'some'"),
+    "a name that is none": (changed(5, name=5), "operators[5].name from JSON: expected `str`, got `int`"),
     "an unknown form of constant": (
-        with_node(2, value={"pickle": "gASVA"}), "nodes[2].value from JSON: it is {'pickle': 'gASVA'}, not a constant"
+        changed(1, *LITERAL, value={"type": "pickle", "value": "gASVA"}),
+        "operators[1].predicate.operands[1].value.type from JSON: invalid value 'pickle'",
     ),
     "a constant with something in between": (
-        with_node(2, value={"bytes": "YQ!=="}), "nodes[2].value from JSON: it is {'bytes': 'YQ!=='}, not a constant"
+        changed(1, *LITERAL, value={"type": "bytes", "value": "YQ!=="}),
+        "operators[1].predicate.operands[1].value.value from JSON: invalid base64 encoded string",
+    ),
+    "a date that is none": (
+        changed(1, *LITERAL, value={"type": "date", "value": "2020-13-01"}),
+        "operators[1].predicate.operands[1].value.value from JSON: invalid RFC3339 encoded date",
+    ),
+    "a moment that is none": (
+        changed(1, *LITERAL, value={"type": "datetime", "value": "2020-13-01"}),
+        "operators[1] from JSON: its values are not valid\n  detail: month must be in 1..12.",
+    ),
+    "a float that JSON has a form for": (
+        changed(1, *LITERAL, value={"type": "float", "value": "1.5"}),
+        "operators[1].predicate.operands[1].value.value from JSON: invalid enum value '1.5'",
     ),
     "a constant of another type": (
-        with_node(2, value="3"), "nodes[2] from JSON: a constant of type int64 cannot be '3'"
+        changed(1, *LITERAL, value="3"), "operators[1] from JSON: a constant of type int64 cannot be '3'"
+    ),
+    "NaN as a whole number": (
+        changed(1, *LITERAL, value=math.nan), "operators[1] from JSON: a constant of type int64 cannot be nan"
     ),
     "a number that pyarrow crashes on": (
-        with_node(2, value={"decimal": "1E-99999999"}, data_type="decimal128(38, 0)"),
-        "nodes[2] from JSON: a constant of type decimal128(38, 0) cannot be Decimal('1E-99999999')",
+        changed(1, *LITERAL, value={"type": "decimal", "value": "1E-99999999"}, data_type="decimal128(38, 0)"),
+        "operators[1] from JSON: a constant of type decimal128(38, 0) cannot be Decimal('1E-99999999')",
     ),
-    "an unknown function": (with_node(3, function="exec"), "nodes[3] from JSON: function EXEC does not exist"),
+    "an unknown function": (
+        changed(1, "predicate", function="exec"), "operators[1] from JSON: function EXEC does not exist"
+    ),
     "too many arguments": (
-        with_node(3, operands=[1, 2, 2]), "nodes[3] from JSON: function < takes 2 arguments, not 3"
+        changed(1, "predicate", operands=[{"kind": "literal", "value": 3, "data_type": "int64"}] * 3),
+        "operators[1] from JSON: function < takes 2 arguments, not 3",
     ),
     "a result of another type": (
-        with_node(3, data_type="int64"), "nodes[3] from JSON: < does not take int64, int64 and give int64"
+        changed(1, "predicate", data_type="int64"),
+        "operators[1] from JSON: < does not take int64, int64 and give int64"
     ),
     "an impossible cast": (
-        with_node(21, data_type="binary"), "nodes[21] from JSON: cannot cast c.s (string) to binary"
+        changed(12, *SUM, "argument", data_type="binary"), "operators[12] from JSON: cannot cast c.s (string) to binary"
     ),
     "a plan that cannot be": (
-        with_node(1, name="y"),
-        "nodes[4] from JSON: select reads a.y, which its input does not have\n"
+        changed(2, *COLUMN, name="y"),
+        "operators[2] from JSON: project reads a.y, which its input does not have\n"
         "  detail: The input has a.ts, a.k, a.x, a.s.",
     ),
     "a window that cannot be": (
-        with_node(0, window={"width": -1, "slide": None, "declared": True}),
-        "nodes[0].window from JSON: a window cannot be -1 ticks wide",
+        changed(0, window={"width": -1, "slide": None, "declared": True}),
+        "operators[0] from JSON: a window cannot be -1 ticks wide",
     ),
     "an aggregate that does not exist": (
-        with_node(22, aggregates=[{"name": "n", "call": {"function": "median", "argument": 21, "distinct": True,
-                                                         "data_type": "int64"}}]),
-        "nodes[22].aggregates[0].call from JSON: there is no aggregate 'median' of CAST(c.s AS int64)",
+        changed(12, *SUM, function="median"),
+        "operators[12] from JSON: there is no aggregate 'median' of CAST(c.s AS int64)",
     ),
     "an aggregate of nothing": (
-        with_node(22, aggregates=[{"name": "n", "call": {"function": "sum", "argument": None, "distinct": True,
-                                                         "data_type": "int64"}}]),
-        "nodes[22].aggregates[0].call from JSON: there is no aggregate 'sum' of all rows",
+        changed(12, *SUM, argument=None), "operators[12] from JSON: there is no aggregate 'sum' of all rows"
     ),
     "an aggregate of another type": (
-        with_node(22, aggregates=[{"name": "n", "call": {"function": "sum", "argument": 21, "distinct": True,
-                                                         "data_type": "double"}}]),
-        "nodes[22].aggregates[0].call from JSON: SUM(DISTINCT CAST(c.s AS int64)) does not give double",
+        changed(12, *SUM, data_type="double"),
+        "operators[12] from JSON: SUM(DISTINCT CAST(c.s AS int64)) does not give double",
     ),
 }  # fmt: skip
 
@@ -598,42 +632,55 @@ def test_what_is_wrong_is_said(case: str) -> None:
     assert refused(data) == f"[M2001] cannot read {message}{UNCHANGED}"
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0, [1]])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, True, 2.0, [2]])
 def test_other_versions_are_refused(version: Any) -> None:
-    assert refused(damaged(version=version)) == (
-        f"[M2001] cannot read a plan of version {version!r}\n  detail: This midstream reads version 1.\n"
-        "  hint: Write the plan with the same version of midstream that reads it."
-    )
+    for kind, read, data in (("plan", plan_from_json, damaged()), ("stream", stream_from_json, dict(STREAM))):
+        with pytest.raises(BadPlan) as raised:
+            read(data | {"version": version})
+        assert str(raised.value) == (
+            f"[M2001] cannot read a {kind} of format version {version!r}\n"
+            "  detail: This midstream reads format version 2.\n"
+            "  hint: Use the midstream that wrote it, or start the query with a new checkpoint and control directory."
+        )
 
 
-STREAM = {"name": "a", "schema": [["ts", "int64"], ["x", "string"]], "event_time": "ts", "lateness": 0}
+STREAM: dict[str, Any] = {
+    "version": 2,
+    "stream": {"name": "a", "schema": [["ts", "int64"], ["x", "string"]], "event_time": "ts", "lateness": 0},
+}
+
+
+def stream_with(**changes: Any) -> dict[str, Any]:
+    return STREAM | {"stream": STREAM["stream"] | changes}
+
+
 BAD_STREAMS: dict[str, tuple[Any, str]] = {
-    "nothing": (None, "the stream from JSON: it is None, not an object"),
-    "no name": ({"schema": []}, 'the stream from JSON: it has no "name"'),
+    "nothing": (None, "the stream from JSON: it is not an object with a format version"),
+    "an earlier format": (
+        STREAM["stream"],
+        "the stream from JSON: it is not an object with a format version",
+    ),
+    "no name": (STREAM | {"stream": {"schema": []}}, "stream from JSON: object missing required field `name`"),
     "no time": (
-        STREAM | {"event_time": "tx"},
+        stream_with(event_time="tx"),
         'the stream from JSON: event time column "tx" does not exist in stream "a"\n'
         '  detail: The stream has the columns "ts", "x".',
     ),
     "late by a bool": (
-        STREAM | {"lateness": True}, "the stream.lateness from JSON: it is True, not int or str or timedelta"
+        stream_with(lateness=True), "stream.lateness from JSON: expected `int | str | object`, got `bool`"
     ),
     "late by too many digits": (
-        STREAM | {"lateness": "9" * 5000 + " seconds"},
-        "the stream from JSON: its values do not fit\n  detail: Exceeds the limit (4300 digits) for integer string "
+        stream_with(lateness="9" * 5000 + " seconds"),
+        "the stream from JSON: its values are not valid\n  detail: Exceeds the limit (4300 digits) for integer string "
         "conversion: value has 5000 digits; use sys.set_int_max_str_digits() to increase the limit.",
     ),
     "a column without a type": (
-        STREAM | {"schema": [["ts"]]}, "the stream.schema[0] from JSON: it is ['ts'], not a name and a type"
-    ),
-    "a column called by half a character": (
-        STREAM | {"schema": [["\ud800", "int64"]]},
-        "the stream.schema[0] from JSON: it is ['\\ud800', 'int64'], not a name and a type",
+        stream_with(schema=[["ts"]]), "stream.schema[0] from JSON: expected `array` of length 2, got 1"
     ),
     "a schema of half an alphabet": (
-        STREAM | {"schema": "arrow:é"},
-        "the stream.schema from JSON: 'arrow:é' is not an Arrow schema\n"
-        "  detail: ValueError: string argument should contain only ASCII characters.",
+        stream_with(schema="arrow:é"),
+        "the stream from JSON: its values are not valid\n  detail: 'arrow:é' is not an Arrow schema "
+        "(ValueError: string argument should contain only ASCII characters).",
     ),
 }  # fmt: skip
 
@@ -648,50 +695,42 @@ def test_what_is_wrong_with_a_stream_is_said(case: str) -> None:
 
 @pytest.mark.parametrize("columns", [0, 2])
 def test_a_type_is_a_schema_of_one_column(columns: int) -> None:
-    text = plan_json._arrow_text(pa.schema([(f"c{place}", pa.int64()) for place in range(columns)]))
-    assert f"it is a schema of {columns} columns, not of one" in refused(with_node(1, data_type=text))
+    text = schema_to_text(pa.schema([(f"c{place}", pa.int64()) for place in range(columns)]))
+    assert f"it is a schema of {columns} columns, not of one" in refused(changed(2, *COLUMN, data_type=text))
 
 
 def test_a_pickled_type_is_not_read() -> None:
     metadata = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": b"cos\nsystem\n."}
     column = pa.schema([pa.field("c", pa.int64(), metadata=metadata)])
     with pytest.raises(BadPlan, match="cannot write the type int64 as JSON"):
-        plan_json._arrow_text(column)
-    text = "arrow:" + plan_json._base64(column.serialize().to_pybytes())
-    assert "detail: ValueError: a pickled type is not read." in refused(with_node(1, data_type=text))
+        schema_to_text(column)
+    text = arrow_text(column.serialize().to_pybytes())
+    assert "(ValueError: a pickled type is not read)" in refused(changed(2, *COLUMN, data_type=text))
 
 
 def test_names_that_are_not_text_are_refused() -> None:
     raw = pa.schema([("name", pa.int64())]).serialize().to_pybytes().replace(b"name", b"\xff\xfe\xfd\xfc")
-    for data in (STREAM | {"schema": "arrow:" + plan_json._base64(raw)}, STREAM | {"schema": ["arrow:"]}):
+    for schema in (arrow_text(raw), "arrow:", [["ts", "arrow:"]]):
         with pytest.raises(BadPlan, match="is not an Arrow schema"):
-            stream_from_json(data)
-
-
-LEAF = json.loads(VERSION_1)["nodes"][0]
-TRUE = {"kind": "literal", "value": True, "data_type": "bool"}
+            stream_from_json(stream_with(schema=schema))
 
 
 def test_a_plan_of_a_hundred_thousand_levels_is_refused() -> None:
-    selects = [{"kind": "select", "input": max(1, place), "predicate": 0} for place in range(1, 100_000)]
-    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[TRUE, LEAF, *selects]))
-    distincts = [{"kind": "distinct", "input": place} for place in range(100_000)]
-    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[LEAF, *distincts]))
-    negations = [{"kind": "call", "function": "not", "operands": [n], "data_type": "bool"} for n in range(100_000)]
-    assert f"it is nested more than {MOST_LEVELS} levels deep" in refused(damaged(nodes=[TRUE, *negations]))
+    true = {"kind": "literal", "value": True, "data_type": "bool"}
+    for operator in ({"kind": "select", "predicate": true}, {"kind": "distinct"}):
+        message = refused(damaged(operators=[LEAF, *[operator] * 100_000]))
+        assert f"it is nested more than {MOST_LEVELS} levels deep" in message
+    predicate: dict[str, Any] = true
+    for _ in range(100_000):
+        predicate = {"kind": "call", "function": "not", "operands": [predicate], "data_type": "bool"}
+    assert refused(damaged(operators=[LEAF, {"kind": "select", "predicate": predicate}])) == TOO_DEEP
 
 
 def test_a_plan_too_deep_for_the_stack_is_refused() -> None:
-    distincts = [{"kind": "distinct", "input": place} for place in range(MOST_LEVELS - 1)]
-    message = refused(damaged(nodes=[LEAF, *distincts]))
-    assert message == f"[M2001] cannot read the plan from JSON: it is nested too deeply{UNCHANGED}"
+    assert refused(damaged(operators=[LEAF, *[{"kind": "distinct"}] * (MOST_LEVELS - 1)])) == TOO_DEEP
 
 
-def test_a_short_text_does_not_make_a_plan_without_end() -> None:
-    doubled = [{"kind": "call", "function": "and", "operands": [n, n], "data_type": "bool"} for n in range(100)]
-    assert "nodes[2].operands[1] from JSON: it is 1, which another node" in refused(damaged(nodes=[TRUE, *doubled]))
-    doubled = [{"kind": "union", "left": n, "right": n} for n in range(100)]
-    assert "nodes[1].right from JSON: it is 0, which another node" in refused(damaged(nodes=[LEAF, *doubled]))
+TOO_DEEP = f"[M2001] cannot read the plan from JSON: it is nested too deeply{UNCHANGED}"
 
 
 def nested(levels: int, inner: Any, key: str | None) -> Any:
@@ -703,9 +742,14 @@ def nested(levels: int, inner: Any, key: str | None) -> Any:
 DEEP = [nested(100_000, [], None), nested(100_000, {}, "utf8")]
 REPLACEMENTS = [
     None, True, -1, 0, 1, 10**30, 10**5000, 1.5, math.nan, "", "x", "\ud800", "int64", "bool", "string", "null",
-    "decimal128(38, 37)", "timestamp[us, tz=X]", "arrow:AAAA", "in", "case", [], {}, [0], {1: 2}, {"float": "nan"},
-    {"decimal": "1E-99999999"}, {"decimal": "sNaN"}, {"decimal": "x"}, {"microseconds": "9" * 30},
-    {"date": "2020-13-01"}, {"utf8": "7aCA"}, {"bytes": "é"}, "1" * 5000 + " seconds", b"bytes", *DEEP,
+    "decimal128(38, 37)", "timestamp[us, tz=X]", "arrow:AAAA", "in", "case", [], {}, [0], {1: 2}, *(
+        {"type": kind, "value": value}
+        for kind, value in [
+            ("float", "nan"), ("decimal", "1E-99999999"), ("decimal", "sNaN"), ("decimal", "x"), ("datetime", "x"),
+            ("timedelta", "9" * 30), ("timedelta", "P1D"), ("date", "2020-13-01"), ("bytes", "é"), ("\ud800", "x"),
+        ]
+    ),
+    "1" * 5000 + " seconds", b"bytes", *DEEP,
 ]  # fmt: skip
 
 
@@ -715,12 +759,6 @@ def paths(data: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     for key, part in parts:
         yield (*above, key)
         yield from paths(part, (*above, key))
-
-
-def at(data: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        data = data[key]
-    return data
 
 
 def read_or_refused(data: Any) -> Plan | None:
@@ -737,7 +775,7 @@ def read_or_refused(data: Any) -> Plan | None:
 
 
 def test_every_place_can_be_damaged() -> None:
-    whole = json.loads(VERSION_1)
+    whole = json.loads(STORED)
     refusals = 0
     for path in paths(whole):
         data = copy.deepcopy(whole)
@@ -751,7 +789,7 @@ def test_every_place_can_be_damaged() -> None:
 
 
 DOCUMENTS = [
-    json.loads(VERSION_1),
+    json.loads(STORED),
     *(through_json(plan_to_json(CASES[rule][case]())) for rule, case in NAMED),
     through_json(
         plan_to_json(Project(window("a"), tuple(Item("", f"c{n}", Literal(*pair)) for n, pair in enumerate(LITERALS))))
@@ -786,7 +824,7 @@ def test_damaged_plans_are_refused_or_plans(source: st.DataObject) -> None:
         elif way == "exchange":
             holder[key] = copy.deepcopy(source.draw(st.sampled_from(MATERIAL)))
         elif way == "add" and isinstance(holder, dict):
-            holder[source.draw(st.sampled_from(["kind", "name", "value", "extra"]))] = holder[key]
+            holder[source.draw(st.sampled_from(["kind", "name", "value", "type", "extra"]))] = holder[key]
         elif way == "add":
             holder.insert(key, copy.deepcopy(source.draw(st.sampled_from(holder))))
         elif way == "shift" and isinstance(holder[key], int):
@@ -805,10 +843,10 @@ def test_damaged_arrow_schemas_are_refused_or_schemas(data_type: pa.DataType, so
     raw = bytearray(pa.schema([pa.field("ts", data_type, metadata={"a": "b"})]).serialize().to_pybytes())
     for _ in range(source.draw(st.integers(1, 3))):
         raw[source.draw(st.integers(0, len(raw) - 1))] = source.draw(st.integers(0, 255))
-    text = "arrow:" + plan_json._base64(bytes(raw))
+    text = arrow_text(bytes(raw))
     try:
-        assert isinstance(stream_from_json(STREAM | {"schema": [["ts", "int64"], ["c", text]]}), Stream)
-        assert isinstance(stream_from_json(STREAM | {"schema": [["x", "int64"], text]}), Stream)
+        assert isinstance(stream_from_json(stream_with(schema=[["ts", "int64"], ["c", text]])), Stream)
+        assert isinstance(stream_from_json(stream_with(schema=text)), Stream)
     except BadPlan:
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ import pyarrow as pa
 from typer.testing import CliRunner
 
 from midstream import ContinuousQuery, Stream
-from midstream.algebra.plan_json import plan_to_json, stream_to_json
+from midstream.algebra.plan_json import plan_to_json
 from midstream.cli.commands import app
-from midstream.spark.control import ControlDirectory
+from midstream.planning.partitioning import partition
+from midstream.runtime.control import ControlDirectory
+from midstream.runtime.messages import CellFigures, ClusterMetrics, MigrationEntry, OperatorFigures, Rates, Status
+from midstream.runtime.query_fingerprint import QueryFingerprint
+from midstream.runtime.stream_counters import StreamCounters
 
-__all__ = ["TEXT", "Called", "call", "control_of", "told"]
+__all__ = ["TEXT", "Called", "call", "control_of", "reported"]
 
 TEXT = """SELECT o.id, p.ts AS paid, s.ts AS shipped
 FROM orders [RANGE 600] o, payments [RANGE 600] p, shipments [RANGE 600] s
@@ -47,48 +52,64 @@ def control_of(folder: Path, first_plan: str | None = None) -> ControlDirectory:
     """The control directory of a query over three streams, as a query makes it when it starts."""
     query = ContinuousQuery(TEXT, [Stream(name, SCHEMA, "ts") for name in ("orders", "payments", "shipments")])
     control = ControlDirectory(folder)
-    control.create(
-        {
-            "text": TEXT,
-            "identity": query.plan().derived_from,
-            "streams": [stream_to_json(stream) for stream in query.streams],
-            "cells": 1,
-            "partitioning": [],
-            "first_plan": plan_to_json(query.plan(first_plan)),
-        }
-    )
+    first = query.plan(first_plan)
+    control.create(QueryFingerprint.of(query, partition(query.plan(), 1)), plan_to_json(first))
     return control
 
 
-def told(
-    control: ControlDirectory, plan: str, history: list[dict[str, Any]], has_ended: bool = False, **metrics: Any
+def reported(
+    control: ControlDirectory,
+    plan: str,
+    history: Sequence[MigrationEntry] = (),
+    has_ended: bool = False,
+    **metrics: Any,
 ) -> None:
-    """What the query says of itself after a micro-batch."""
+    """What the query reports after a micro-batch."""
     query = ContinuousQuery(TEXT, [Stream(name, SCHEMA, "ts") for name in ("orders", "payments", "shipments")])
-    counts = {"rows": 1200, "late": 7, "without_event_time": 0, "event_time_out_of_range": 0}
-    figures = {
-        "watermark": 4242,
-        "finished": False,
-        "streams": {stream.name: dict(counts) for stream in query.streams},
+    chosen = query.plan(plan)
+    join = OperatorFigures(
+        operator="Join o.id = p.id",
+        subplan="",
+        rows_in=0,
+        rows_out=0,
+        probes=0,
+        compared=0,
+        state_rows=900,
+        state_bytes=0,
+    )
+    shared = {
+        "streams": {stream.name: StreamCounters(rows=1200, late=7) for stream in query.streams},
         "results": 31_000,
         "window_rows": 900,
         "state_rows": 1800,
         "state_bytes": 64_000,
         "buffered": 0,
+        "operators": [join],
         "migrating": False,
-        "rebuilds": 0,
         "batches": 12,
         "seconds": 0.25,
-        "cells": [{"idle": ["shipments"], "operators": [{"operator": "Join o.id = p.id", "state_rows": 900}]}],
+        "segments": 1,
+        "segment_rows": 900,
+        "bytes_written": 0,
     }
+    cell = CellFigures(
+        plan=chosen.explain(),
+        plan_json=None,
+        watermark=4242,
+        idle=["shipments"],
+        commands=[],
+        rebuild_seconds=None,
+        **shared,
+    )
+    own = {"watermark": 4242, "finished": False, "rebuilds": 0, "query": None, "cells": [cell], **shared}
     control.write_status(
-        {
-            "plan": query.plan(plan).explain(),
-            "plan_json": plan_to_json(query.plan(plan)),
-            "has_ended": has_ended,
-            "history": history,
-            "metrics": figures | metrics,
-            "rates": {"rows": 1234.6, "results": None},
-            "told": 1.0,
-        }
+        Status(
+            plan=chosen.explain(),
+            plan_json=plan_to_json(chosen),
+            has_ended=has_ended,
+            history=list(history),
+            metrics=ClusterMetrics(**{**own, **metrics}),
+            rates=Rates(rows=1234.6),
+            reported=1.0,
+        )
     )

@@ -3,26 +3,45 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from midstream.cli.run import _check_control
-from midstream.cli.run_file import RunFile, is_running, note_failure, running
+from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, PathProblem
-from midstream.spark.control import is_for
-from midstream.spark.remote import RemoteQuery
-from tests.cli.commanding import call, control_of, told
+from midstream.migration.record import MigrationFigures
+from midstream.runtime.control import is_for
+from midstream.runtime.messages import CellMigration, Finish, MigrationEntry, MigrationOutcome
+from midstream.runtime.remote import RemoteQuery
+from tests.cli.commanding import call, control_of, reported
 
-RECORD = {"seconds": 0.5, "is_over": True}
+FIGURES = MigrationFigures(started=1.0, ended=1.5)
+
+
+def entry(number, state, reason=None):
+    """A migration as the query reports it."""
+    cells = [CellMigration(cell=0, state=state, reason=reason, figures=FIGURES)]
+    return MigrationEntry(
+        number=number,
+        strategy="jisc",
+        options={},
+        old_plan="",
+        new_plan="",
+        submitted=1.0,
+        outcome=MigrationOutcome(state=state, reason=reason, figures=FIGURES, cells=cells),
+    )
 
 
 @pytest.fixture
 def control(tmp_path):
     made = control_of(tmp_path / "control", "(o p) s")
-    told(made, "(o p) s", [])
+    reported(made, "(o p) s")
     return made
 
 
@@ -34,9 +53,8 @@ def answering(control, *states, why=None):
             is_over.wait(0.01)
         (command,) = control.commands()
         for state in states:
-            cells = [{"cell": 0, "outcome": state, "why": why, "record": RECORD}]
-            entry = {key: command[key] for key in ("id", "strategy", "options", "written")}
-            told(control, "o (p s)" if state == "ended" else "(o p) s", [{**entry, "state": state, "cells": cells}])
+            plan = "o (p s)" if state == "completed" else "(o p) s"
+            reported(control, plan, [entry(command.number, state, why)])
             is_over.wait(0.3)
 
     is_over = threading.Event()
@@ -45,16 +63,15 @@ def answering(control, *states, why=None):
     return thread
 
 
-def test_a_change_is_accepted_begun_and_ended(control):
-    query = answering(control, "begun", "ended")
+def test_a_change_is_submitted_runs_and_is_completed(control):
+    query = answering(control, "running", "completed")
     called = call("migrate", control.path, "o (p s)", "--strategy", "gen-mig", "--variant", "reference-point")
     query.join()
     words = [line.partition(":")[0] for line in called.out.splitlines()]
-    assert (called.code, words[:3]) == (0, ["accepted", "begun", "ended"])
+    assert (called.code, words[:3]) == (0, ["submitted", "running", "completed"])
     assert RemoteQuery(control.path).query.plan("o (p s)").explain() in called.out
     (command,) = control.commands()
-    assert (command["kind"], command["strategy"], command["options"]) == (
-        "migrate",
+    assert (command.action.strategy, command.action.options) == (
         "gen-mig",
         {"variant": "reference-point"},
     )
@@ -76,7 +93,7 @@ def test_what_is_refused_leaves_the_query_untouched(control, arguments, said):
     called = call("migrate", control.path, *arguments)
     assert called.code == 1
     assert said in called.err
-    assert "refused: the query goes on untouched" in called.err
+    assert "refused: the query continues unchanged" in called.err
     assert control.commands() == []
     assert called.out == ""
 
@@ -87,17 +104,17 @@ def test_a_cell_may_refuse_what_only_rows_can_tell(control):
     query.join()
     assert called.code == 1
     assert called.document["state"] == "refused"
-    assert called.document["why"] == "[M3004] 33 plans are too many"
-    assert "refused: the query goes on with its plan" in called.err
+    assert called.document["reason"] == "[M3004] 33 plans are too many"
+    assert "refused: the query keeps its plan" in called.err
 
 
 def test_a_query_that_says_nothing_does_not_seem_to_run(control):
     called = call("migrate", control.path, "o (p s)", "--timeout", 0)
     assert called.code == 3
-    assert "the query does not seem to run, it told nothing for" in called.out
+    assert "the query does not seem to run (last report" in called.out
     with running(control.path):
         called = call("migrate", control.path, "o (p s)", "--timeout", 0)
-        assert "the query runs, but it told nothing for" in called.out
+        assert "the query runs (last report" in called.out
     # Once its process is gone there is nothing to wait for.
     called = call("migrate", control.path, "o (p s)", "--timeout", 600)
     assert called.code == 3
@@ -105,7 +122,7 @@ def test_a_query_that_says_nothing_does_not_seem_to_run(control):
 
 
 def test_streams_that_have_ended_need_no_other_plan(control):
-    told(control, "(o p) s", [], finished=True)
+    reported(control, "(o p) s", finished=True)
     called = call("migrate", control.path, "o (p s)")
     assert called.code == 1
     assert "[M3002]" in called.err
@@ -113,9 +130,8 @@ def test_streams_that_have_ended_need_no_other_plan(control):
 
 
 def test_status_shows_what_the_query_told(control):
-    entry = {"id": 1, "strategy": "jisc", "options": {}, "written": 1.0, "state": "ended"}
     RemoteQuery(control.path).migrate("o (p s)")
-    told(control, "o (p s)", [{**entry, "cells": [{"cell": 0, "why": None, "record": RECORD}]}], migrating=True)
+    reported(control, "o (p s)", [entry(1, "completed")], migrating=True)
     called = call("status", control.path)
     assert called.code == 0
     for words in ["started by a program", "Join p.id = s.id", "4,242", "1,235 per second", "shipments (idle)", "0.50"]:
@@ -134,11 +150,61 @@ def test_a_directory_without_a_query_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["metrics", "streams", "orders", "rows"], "many"),
+        (["metrics", "cells", 0, "idle"], 5),
+        (["rates", "rows"], []),
+        (["reported"], None),
+        (["mood"], "good"),
+        (["format"], 99),
+    ],
+)
+def test_a_status_with_a_wrong_value_inside_is_refused_with_its_place(control, place, value):
+    path = control.path / "status.json"
+    status = json.loads(path.read_text())
+    inner = status
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    path.write_text(json.dumps(status))
+    for command in (["status"], ["migrate"]):
+        called = call(*command, control.path, *(["o (p s)"] if command == ["migrate"] else []))
+        assert called.code == 1
+        assert re.search(r"\[M30(11|05)\].*status\.json", called.err), called.err
+        assert str(place[-1]) in called.err or "format 99" in called.err
+    assert control.commands() == []
+
+
+def test_files_that_are_no_commands_are_shown(control):
+    (control.commands_path / "00000007.json").write_text('{"id": 7, "command": "{}"}')
+    assert "ignored: [M3005] the command in" in call("status", control.path).out
+    assert len(call("status", control.path, "--json").document["ignored"]) == 1
+
+
+LOADS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.cli.commanding import call
+called = call(*sys.argv[1:])
+print(called.code, sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j")))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["migrate", "o (p s)", "--timeout", "0"]])
+def test_status_and_migrate_load_no_spark(control, arguments):
+    command, *others = arguments
+    asked = [sys.executable, "-c", LOADS, command, str(control.path), *others]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in ("0 []", "3 []"), done.stdout
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda path, stored: path.write_text("[" * 100_000),
-        lambda path, stored: path.write_text(json.dumps({**stored, "cells": "1"})),
-        lambda path, stored: path.write_text(json.dumps({**stored, "streams": ["x"]})),
+        lambda path, stored: path.write_text(json.dumps({**stored, "query": {**stored["query"], "cells": "1"}})),
+        lambda path, stored: path.write_text(json.dumps({**stored, "query": {**stored["query"], "streams": ["x"]}})),
         lambda path, stored: path.write_text(
             json.dumps({name: stored[name] for name in stored if name != "first_plan"})
         ),
@@ -178,28 +244,28 @@ def test_only_one_process_runs_a_query(tmp_path):
 
 
 def test_a_command_before_the_first_batch_of_a_new_checkpoint_is_not_for_the_query_before(control, tmp_path):
-    told(control, "(o p) s", [], query="before")
+    reported(control, "(o p) s", query="before")
     control.claim("before")
     asked = RunFile(
         "SELECT ts FROM s [NOW]", (), Sink("parquet", str(tmp_path / "out")), control.path, str(tmp_path / "new")
     )
     assert _check_control(asked, until_end=False) is None
     number = RemoteQuery(control.path).migrate("o (p s)")
-    (command,) = [command for command in control.commands() if command["id"] == number]
+    (command,) = [command for command in control.commands() if command.number == number]
     assert is_for(command, "new", control.claims())
 
 
 def test_status_says_what_the_last_run_failed_of(control):
-    told(control, "(o p) s", [])
+    reported(control, "(o p) s")
     with running(control.path):
         note_failure(control.path, "[M4004] a row does not fit")
-        assert "running as process" in call("status", control.path).out
+        assert "running (pid" in call("status", control.path).out
         assert call("status", control.path, "--json").document["failure"] is None
-    assert "failed: [M4004] a row does not fit; told " in call("status", control.path).out
+    assert "failed: [M4004] a row does not fit, last report " in call("status", control.path).out
     assert call("status", control.path, "--json").document["failure"] == "[M4004] a row does not fit"
     with running(control.path):
         pass
-    assert "stopped; told" in call("status", control.path).out
+    assert "stopped, last report" in call("status", control.path).out
 
 
 def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
@@ -219,14 +285,14 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
         moved.check_same_as(read)
     # The end of its streams was asked for: rows that come now would be late.
     control = control_of(tmp_path)
-    control.write({"kind": "finish"})
+    control.write(Finish())
     refused = call("run", "--resume", tmp_path)
     assert (refused.code, refused.err[:7]) == (1, "[M3002]")
     assert "add --until-end" in refused.err
     # All cells have told of the end, but it is not known to be committed.
-    told(control, "(o p) s", [], finished=True)
-    assert "[M3000] the run has not come to its end" in call("verify", tmp_path).err
-    told(control, "(o p) s", [], has_ended=True, finished=True)
+    reported(control, "(o p) s", finished=True)
+    assert "[M3000] the run has not finished" in call("verify", tmp_path).err
+    reported(control, "(o p) s", has_ended=True, finished=True)
     refused = call("run", "--resume", tmp_path, "--until-end")
     assert "[M3002] this run has come to its end" in refused.err
     for content in ("{", json.dumps({"version": 99})):

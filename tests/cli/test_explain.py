@@ -68,10 +68,10 @@ def test_types_of_spark_are_read_without_spark():
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "there is no query"),
-        (["q.cql", "-q", "SELECT 1"], 2, "there are two queries"),
+        ([], 2, "the query is missing"),
+        (["q.cql", "-q", "SELECT 1"], 2, "the query is given twice"),
         (["no.cql", *STREAMS], 1, 'cannot read the query file "no.cql": no such file'),
-        (["SELECT ts FROM orders", *STREAMS], 1, "is given with --query"),
+        (["SELECT ts FROM orders", *STREAMS], 1, "Pass the text of a query with --query"),
         (["q.cql", "-s", "orders=orders"], 1, '[M1003] stream "payments"'),
         (["-q", "SELECT o.idd FROM orders [NOW] o", *STREAMS], 1, 'Did you mean "id"?'),
         (["-q", "SELECT o.id FROM orders [NOW] o", *STREAMS, "--event-time", "orders=tz"], 1, '"tz" does not exist'),

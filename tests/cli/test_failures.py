@@ -32,7 +32,7 @@ def of_spark(text: str) -> MidstreamError:
             "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: "
             '[null,7].\nParse Mode: FAILFAST.\nCaused by: java.lang.NumberFormatException: For input string: "x"',
             "M4004",
-            ["does not fit its stream's columns in /in/a.csv", '[null,7]: "x" cannot be read', "mode=PERMISSIVE"],
+            ["does not match its stream's columns in /in/a.csv", '[null,7]: "x" cannot be read', "mode=PERMISSIVE"],
         ),
         (
             "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a.parquet. \n"
@@ -65,7 +65,11 @@ def of_spark(text: str) -> MidstreamError:
             ["/no/where does not exist"],
         ),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: ordrs. Make sure", "M5003", ['"ordrs" is neither']),
-        ("org.apache.spark.SparkException: Could not parse Master URL: 'loca'", "M5005", ['"loca" is no master']),
+        (
+            "org.apache.spark.SparkException: Could not parse Master URL: 'loca'",
+            "M5005",
+            ['"loca" is not a Spark master'],
+        ),
         ("Caused by: java.lang.OutOfMemoryError: Java heap space", "M5005", ["spark.driver.memory"]),
         (
             "[STREAM_FAILED] x\nCaused by: a.B: [NEW_THING.OF_SPARK] It went wrong in a new way. SQLSTATE: 1\n\tat x",
@@ -103,7 +107,7 @@ def test_why_java_did_not_start_is_in_its_log(tmp_path, log, code, said):
 def test_files_and_our_own_mistakes_are_told_apart():
     assert isinstance(explained(PermissionError(errno.EACCES, "Permission denied", "/x")), PathProblem)
     assert "/x: permission denied" in str(explained(PermissionError(errno.EACCES, "Permission denied", "/x")))
-    assert "please report it" in str(explained(TypeError("oh")))
+    assert "Please report it" in str(explained(TypeError("oh")))
 
 
 def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
@@ -125,7 +129,7 @@ def test_a_missing_package_is_named_with_what_brings_it(tmp_path, monkeypatch):
 
 
 def test_benchmarks_are_in_a_clone_only(tmp_path, monkeypatch):
-    with pytest.raises(PathProblem, match="they are in the repository"):
+    with pytest.raises(PathProblem, match="are in the repository, not in the installed package"):
         clone_among([tmp_path])
     for path in ("benchmarks/__main__.py", "src/midstream/__init__.py"):
         (tmp_path / path).parent.mkdir(parents=True)

@@ -32,7 +32,7 @@ def test_each_stream_is_warned_of_once_with_cause_and_remedy(warned) -> None:
     told = warned(trips=(8832, 5032), clicks=(10, 0))
     assert told.startswith('warning: 57% of the rows of stream "trips" so far were late and have been dropped')
     assert "(5,032 of 8,832)" in told and "its lateness (12 hours)" in told and "--lateness trips=" in told
-    assert "those of the same time in any order" in told and "trips.maxFilesPerTrigger" in told
+    assert "files with equal times in any order" in told and "trips.maxFilesPerTrigger" in told
     assert warned(trips=(9000, 6000), clicks=(10, 0)) == ""
     told = warned(trips=(9000, 6000), clicks=(10, 1))
     assert "a lateness of 0" in told and "files" not in told

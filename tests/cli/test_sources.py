@@ -53,15 +53,15 @@ def test_a_place_is_a_path_or_a_format(data, place, format_, path):
     ("streams", "options", "problem"),
     [
         (["orders"], {}, 'cannot read --stream "orders"'),
-        ([], {}, "there is no --stream"),
+        ([], {}, "--stream is missing"),
         (["s=rate", "s=rate"], {}, 'names "s" twice'),
         (["s=mixed"], {}, "of several formats"),
         (["s=other"], {}, "unknown format"),
         (["s=empty"], {}, "has no files"),
         (["s=ordes/"], {}, 'does not exist.*Did you mean "orders"'),
-        (["s=orders/*.json"], {}, "nothing fits the path"),
+        (["s=orders/*.json"], {}, "no file matches the path"),
         (["s=rate"], {"options": ["x"]}, 'cannot read --option "x"'),
-        (["s=rate"], {"schemas": ["t=ts long"]}, 'speaks of "t", which is no stream'),
+        (["s=rate"], {"schemas": ["t=ts long"]}, 'names "t", which is not a stream'),
         (["s=rate"], {"schemas": ["ts lonk"]}, "there is no type|cannot read the schema"),
         (["s=rate"], {"schemas": ["ts"]}, "cannot read the schema"),
         (["s=rate"], {"lateness": ["soon"]}, 'cannot read lateness "soon"'),
@@ -118,7 +118,9 @@ def test_the_event_time_is_the_only_timestamp_or_a_column_with_a_usual_name():
     assert choose_event_time("s", {"id": "integer", "at": "timestamp"}, None) == "at"
     assert choose_event_time("s", {"a": "timestamp", "b": "timestamp", "Time": "integer"}, None) == "Time"
     assert choose_event_time("s", {"a": "timestamp"}, "x") == "x"
-    with pytest.raises(BadStreamDeclaration, match=r'(?s)which column.*"a", "ts".*--event-time s=COLUMN'):
+    with pytest.raises(
+        BadStreamDeclaration, match=r'(?s)cannot choose the event-time column.*"a", "ts".*--event-time s=COLUMN'
+    ):
         choose_event_time("s", {"a": "integer", "ts": "other"}, None)
 
 
@@ -153,5 +155,5 @@ def test_a_new_run_does_not_write_where_another_has(tmp_path):
     sink = read_sink(f"parquet:{tmp_path / 'out'}", [])
     check_unused(sink)
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(PathProblem, match="has the results of another run"):
+    with pytest.raises(PathProblem, match="already has the results of another run"):
         check_unused(sink)

@@ -11,6 +11,7 @@ from midstream import ContinuousQuery, Stream
 from midstream.cli import verify
 from midstream.cli.schemas import check_columns
 from midstream.errors import MissingColumn
+from midstream.runtime.stream_counters import StreamCounters
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "ab"]
@@ -57,11 +58,11 @@ def test_aggregates_are_compared_as_snapshots(monkeypatch, most, words):
     assert "snapshots differ first at" in verdict.sentence
 
 
-def test_rows_that_came_later_are_told_of():
+def test_rows_that_came_later_are_mentioned():
     _, tables, _ = ran(COUNT, 10)
-    streams = {"a": {"rows": 8, "late": 3, "without_event_time": 0, "event_time_out_of_range": 0}}
-    assert verify._remarks({"streams": streams}, tables) == [
-        "3 rows of a were late, and dropped by the query.",
+    metrics = SimpleNamespace(streams={"a": StreamCounters(rows=8, late=3)})
+    assert verify._remarks(metrics, tables) == [
+        "3 rows of a were late and dropped by the query.",
         "The query read 8 rows of a; now there are 10.",
     ]
 

@@ -209,7 +209,7 @@ def test_cast_gives_the_type(name: str, data_type: pa.DataType) -> None:
         ("CASE ⟦END", "M1001", 'expected an expression, found "END"'),
         ("CASE price ⟦END", "M1001", 'expected WHEN, found "END"'),
         ("CASE WHEN ok ⟦ELSE 1 END", "M1001", 'expected THEN, found "ELSE"'),
-        ("SUM(⟦*)", "M1001", '"*" stands only in the select list and in COUNT(*)'),
+        ("SUM(⟦*)", "M1001", '"*" is only allowed in the select list and in COUNT(*)'),
         ("'a' ⟦'b'", "M1001", "expected \",\" or FROM, found 'b'"),
     ],
 )

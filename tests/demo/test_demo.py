@@ -55,7 +55,7 @@ def test_the_demo_counts_what_the_oracle_counts_and_leaves_a_report(tmp_path):
     text = shown(console)
     assert f"{SMALL.rows_in_all:,} rows in, {expected:,} results, 0 missing, 0 repeated" in text
     assert len(re.findall(r"^batch +\d+ of 14 ", text, re.MULTILINE)) == SMALL.batches
-    events = [text.index(event) for event in ("release:", "is asked to change its plan (jisc)", "new plan is in force")]
+    events = [text.index(event) for event in ("release:", "new plan requested (jisc)", "new plan in effect")]
     assert events == sorted(events)
     assert (output / "demo.png").read_bytes().startswith(b"\x89PNG")
     page = (output / "demo.html").read_text()
@@ -109,7 +109,7 @@ def test_the_old_plan_has_more_to_hold_after_the_release_and_the_new_one_has_not
     phases = [recording.phase(batch) for batch in recording.batches]
     assert phases == sorted(phases, key=list(Phase).index)
     assert set(phases) == set(Phase)
-    assert (recording.asked_at, recording.switched_at) == (8, 8)
+    assert (recording.requested_at, recording.switched_at) == (8, 8)
     states = {figures: [sum(b.states) for b in recording.batches if recording.phase(b) is figures] for figures in Phase}
     assert min(states[Phase.BAD][1:]) > 2 * max(states[Phase.GOOD])
     assert states[Phase.GOOD_AGAIN][-1] < 1.5 * max(states[Phase.GOOD])

@@ -43,6 +43,6 @@ def test_the_demo_runs_on_spark_without_a_java_on_the_machine(tmp_path):
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     assert "28,800 rows in, " in told.stdout and " results, 0 missing, 0 repeated" in told.stdout
-    assert "the new plan is in force" in told.stdout
+    assert "new plan in effect" in told.stdout
     assert f"JAVA_HOME {tmp_path / 'cache' / 'midstream' / 'java'}" in told.stdout
     assert {path.name for path in (tmp_path / "work" / "report").iterdir()} == {"demo.png", "demo.html"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from midstream.algebra.plan import Field
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.ordered import in_one_order, lasting, merged
-from midstream.engine.row_store import RowStore
+from midstream.engine.state.row_store import RowStore
 
 examples = settings(derandomize=True, deadline=None, max_examples=100, database=None)
 

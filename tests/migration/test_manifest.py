@@ -12,13 +12,13 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.window_store import Rows
-from midstream.migration.cell import Cell
+from midstream.engine.state.window_store import Rows
 from midstream.migration.manifest import PlanList
 from midstream.migration.state_matching import Completion
+from midstream.runtime.cell import Cell
 from midstream.testing import STRATEGIES, assert_same_bag, join_intervals
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "s": pa.string()})

@@ -9,10 +9,10 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Union
-from midstream.engine.window_store import Rows
+from midstream.engine.state.window_store import Rows
 from midstream.errors import BadJoinOrder, BadPlan, FinishedRun, MigrationRefused
-from midstream.migration.cell import Cell
 from midstream.planning.rules.split_conjunctions import split_conjunctions
+from midstream.runtime.cell import Cell
 from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
@@ -368,7 +368,7 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
 # What it records
 
 FIELDS = {
-    "number", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "is_over", "seconds",
+    "number", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "state", "is_over", "seconds",
     "states_shared",
     "states_incomplete", "rows_recomputed", "rows_buffered", "old_results", "new_results",
 }  # fmt: skip

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstream.algebra.plan import Field
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch, Layout
-from midstream.engine.row_store import RowStore
+from midstream.engine.state.row_store import RowStore
 from midstream.migration import positive_negative
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
 

@@ -11,7 +11,7 @@ from midstream.algebra.expressions import Column, Expression, Literal, conjuncti
 from midstream.algebra.functions import call
 from midstream.algebra.plan import Aggregate, Item, Join, NamedAggregate, Plan, Project, Select, Window
 from midstream.algebra.stream import Stream
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64(), "s": pa.string()})
 TYPES = {name: SCHEMA.field(name).type for name in SCHEMA.names}

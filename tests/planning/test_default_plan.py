@@ -12,11 +12,11 @@ from midstream.algebra.expressions import Expression
 from midstream.algebra.functions import call
 from midstream.algebra.plan import Item, Plan, Project, Window
 from midstream.algebra.stream import Stream
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 from midstream.planning.default_plan import BALANCED_FROM, default_join_order, default_plan
 from midstream.planning.equivalents import equivalent_plans
-from midstream.planning.join_graph import JoinGraph
-from midstream.planning.reorder_joins import join_graphs
+from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.reorder_joins import join_graphs
 from tests.planning.plans import chain_equalities, condition, cross, equal, group, joined, project, value, where, window
 
 

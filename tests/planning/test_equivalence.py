@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from midstream.algebra.plan import Plan
 from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import equivalent_plans
-from midstream.planning.join_enumeration import enumerate_join_orders
-from midstream.planning.reorder_joins import join_graphs, map_join_blocks
+from midstream.planning.join_order.join_enumeration import enumerate_join_orders
+from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 from midstream.planning.rules import RULES, Rule
 from tests.planning.reference import evaluate
 from tests.planning.strategies import plans, snapshots

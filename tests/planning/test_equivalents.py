@@ -5,7 +5,7 @@ from __future__ import annotations
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Plan
 from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import equivalent_plans
-from midstream.planning.reorder_joins import join_graphs
+from midstream.planning.join_order.reorder_joins import join_graphs
 from tests.planning.plans import condition, cross, equal, group, joined, project, where, window
 
 

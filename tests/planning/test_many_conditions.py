@@ -16,7 +16,7 @@ from midstream.algebra.expressions import Column, conjunction, conjuncts
 from midstream.algebra.functions import call
 from midstream.algebra.plan import Plan, Select, Window
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 from midstream.planning.partitioning import partition
 from midstream.planning.rules import ALWAYS
 

@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.expressions import Call, Column, Expression
 from midstream.algebra.functions import call, cast
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Item, Join, Plan, Project, Union, Window
-from midstream.algebra.windows import NEVER, WindowSpec
-from midstream.engine.ingest import Ingest
+from midstream.algebra.window_spec import NEVER, WindowSpec
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.engine.window_store import Rows
+from midstream.engine.state.window_store import Rows
 from midstream.errors import BadPlan
-from midstream.migration.cell import Cell
-from midstream.migration.cell_routing import cells_of, rows_by_cell
 from midstream.planning import default_plan
 from midstream.planning.partitioning import MOST_CELLS, Dimension, Partitioning, _analysed, partition
+from midstream.runtime.cell import Cell
+from midstream.runtime.cell_routing import cells_of, rows_by_cell
+from midstream.runtime.ingest import Ingest
 from midstream.testing import (
     JOIN_OPERATORS,
     Push,
@@ -38,6 +38,7 @@ from midstream.testing import (
     assert_snapshot_equivalent,
     scenarios,
 )
+from tests.examples import random_examples
 from tests.planning.plans import (
     chain_equalities,
     condition,
@@ -231,7 +232,7 @@ def test_distinct_keeps_what_its_rows_expose() -> None:
     assert splits(Distinct(project(plan, "b.s"))) == {("b.s",)}
     computed = Project(plan, (Item("", "v", call("+", value("a.x"), value("b.x"))),))
     found = partition(Distinct(computed), 4)
-    assert (found.cells, found.reason) == (1, "no column of the distinct rows can tell the cell of a row")
+    assert (found.cells, found.reason) == (1, "no column of the distinct rows determines the cell of a row")
 
 
 def test_a_split_outside_of_an_inner_aggregate_replicates_it() -> None:
@@ -502,9 +503,9 @@ def test_routing_is_the_same_in_every_process() -> None:
             "import json, pyarrow as pa",
             "from midstream.algebra.plan import *",
             "from midstream import Stream",
-            "from midstream.algebra.windows import WindowSpec",
+            "from midstream.algebra.window_spec import WindowSpec",
             "from midstream.algebra.expressions import Column",
-            "from midstream.migration.cell_routing import cells_of",
+            "from midstream.runtime.cell_routing import cells_of",
             "from midstream.planning.partitioning import partition",
             "from tests.planning.plans import equal, joined",
             "print(json.dumps(partition(joined('a b c', *equal('a.k=b.k', 'b.x=c.x', 'a.s=c.s')), 60).explain()))",
@@ -581,14 +582,6 @@ class CellGrid:
         ]
 
 
-EXAMPLES = settings(
-    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "60")),
-    derandomize="MIDSTREAM_SOAK" not in os.environ,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-)
 CELLS = st.sampled_from([2, 3, 4, 6, 8, 12])
 RATES = st.lists(st.sampled_from([1, 1, 0, 10]), min_size=6, max_size=6)
 
@@ -600,19 +593,19 @@ def in_cells(scenario: Scenario, cells: int, rates: Sequence[int], plans: int) -
     return CellGrid(query, grid, list(islice(query.plans(), plans))).play(scenario.pushes)
 
 
-@EXAMPLES
+@random_examples()
 @given(scenarios(), CELLS, RATES, st.integers(1, 6))
 def test_cells_together_equal_the_oracle_whichever_plan_each_runs(scenario, cells, rates, plans):
     assert_snapshot_equivalent(in_cells(scenario, cells, rates, plans), scenario.expected())
 
 
-@EXAMPLES
+@random_examples()
 @given(scenarios(operators=JOIN_OPERATORS, min_streams=2), CELLS, RATES, st.integers(1, 6))
 def test_cells_together_give_each_join_result_once(scenario, cells, rates, plans):
     assert_same_bag(in_cells(scenario, cells, rates, plans), scenario.expected_intervals())
 
 
-@EXAMPLES
+@random_examples()
 @given(scenarios(), st.integers(2, 5))
 def test_every_legal_dimension_is_exact(scenario, cells):
     """Not only those that are chosen."""
@@ -664,7 +657,7 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 3))
 ROWS = st.lists(st.tuples(st.integers(0, 12), NUMBERS, NUMBERS), min_size=3, max_size=9)
 
 
-@EXAMPLES
+@random_examples()
 @given(queries_that_read_windows_again(), ROWS, ROWS, st.integers(2, 5))
 def test_windows_that_are_read_again_stay_exact(text, a, b, cells):
     scenario = Scenario.from_rows(

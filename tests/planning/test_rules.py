@@ -30,7 +30,7 @@ from midstream.algebra.plan import (
     Window,
 )
 from midstream.algebra.stream import Stream
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 from midstream.planning import rules
 from midstream.planning.rules import RULES, Rule
 from tests.planning.plans import column, condition, cross, equal, group, items, joined, project, value, where, window

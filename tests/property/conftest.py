@@ -1,17 +1,8 @@
-"""How many examples the property tests try: MIDSTREAM_EXAMPLES sets it, MIDSTREAM_SOAK makes them random."""
+"""The property tests try as many examples as ``tests/examples.py`` says."""
 
-import os
+from hypothesis import settings
 
-from hypothesis import HealthCheck, Phase, settings
+from tests.examples import random_examples
 
-settings.register_profile(
-    "midstream",
-    max_examples=int(os.environ.get("MIDSTREAM_EXAMPLES", "150")),
-    derandomize="MIDSTREAM_SOAK" not in os.environ,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    print_blob=False,
-)
+settings.register_profile("midstream", random_examples())
 settings.load_profile("midstream")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.engine import join_state, row_store
+from midstream.engine.state import join_state, row_store
 from midstream.testing import assert_snapshot_equivalent, snapshots
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "s": pa.string(), "x": pa.float64(), "d": pa.decimal128(30, 2)})

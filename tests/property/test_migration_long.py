@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.engine import row_store
+from midstream.engine.state import row_store
 from midstream.errors import MigrationRefused
 from midstream.testing import STRATEGIES, assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 

@@ -29,7 +29,6 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -39,18 +38,15 @@ import pyarrow.parquet as pq
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Plan
-from midstream.testing import snapshots
-
-Way = tuple[str, dict[str, Any]]
-"""A strategy and its options."""
+from midstream.testing import STRATEGIES, snapshots
 
 STREAMS = "abcd"
 TICKS = 300
 """Of each stream and file; a file is a micro-batch's worth."""
 WIDTH = 400
 ORDERS = ["((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d c) b) a", "(a d) (b c)"]
-TAKEOVERS: list[Way] = [("jisc", {}), ("moving-state", {})]
-SPLITS: list[Way] = [("gen-mig", {}), ("gen-mig", {"variant": "positive-negative", "shortened": True})]
+TAKEOVERS = ["jisc", "moving-state"]
+SPLITS = ["coalesce", "positive-negative, shortened"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,8 @@ class Workload:
     rows: int
     """Per stream and file."""
     keys: int
-    ways: list[Way]
+    strategies: list[str]
+    """By their labels in ``STRATEGIES``."""
     orders: tuple[str, ...] = ()
     """Join orders to change between; else all plans are."""
 
@@ -90,7 +87,7 @@ WORKLOADS = {
         ("k", "id"),
         rows=300,
         keys=300,
-        ways=[*TAKEOVERS, ("parallel-track", {}), *SPLITS, ("gen-mig", {"variant": "reference-point"})],
+        strategies=[*TAKEOVERS, "parallel-track", *SPLITS, "reference-point"],
         orders=tuple(ORDERS),
     ),
     "aggregates": Workload(
@@ -101,7 +98,7 @@ WORKLOADS = {
         ("k", "v"),
         rows=60,
         keys=12,
-        ways=[*TAKEOVERS, *SPLITS, ("jisc", {"as_published": True}), ("gen-mig", {"shortened": True})],
+        strategies=[*TAKEOVERS, *SPLITS, "jisc as published", "coalesce, shortened"],
     ),
 }
 
@@ -141,7 +138,7 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
     while not (directory / "complete").exists():
         if not running.isActive:
             running.awaitTermination()
-        strategy, options = chance.choice(workload.ways)
+        strategy, options = STRATEGIES[chance.choice(workload.strategies)]
         live.migrate(chance.choice(plans), strategy, **options)
         time.sleep(chance.uniform(0.1, 1.5))
     running.processAllAvailable()
@@ -150,7 +147,7 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
     running.stop()
     table = pa.Table.from_pandas(spark.read.parquet(str(directory / "out")).toPandas(), preserve_index=False)
     pq.write_table(table, directory / "result.parquet")
-    (directory / "history.json").write_text(json.dumps([entry["state"] for entry in live.history()]))
+    (directory / "history.json").write_text(json.dumps([migration.state for migration in live.history()]))
     spark.stop()
 
 
@@ -424,7 +421,7 @@ def _python_processes() -> list[psutil.Process]:
 
 def _is_host(process: psutil.Process) -> bool:
     try:
-        return any("midstream.spark.cell_host" in part for part in process.cmdline())
+        return any("midstream.runtime.cell_host" in part for part in process.cmdline())
     except psutil.Error:
         return False
 

@@ -9,13 +9,12 @@ micro-batch counts when all of its tasks have committed. What goes wrong on a cl
     cluster.run({}, [cluster.finish()])
     cluster.results
 
-A worker is what ``operator._CELLS`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``), which
-are threads here. The driver's code that needs a session (``LiveQuery``) is written here again, as short as it gets.
+A worker is what ``cell_operator._CELLS`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``),
+which are threads here. The code of the driver that needs a session (``LiveQuery``) is written here again, in short.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 import random
 import socket
@@ -27,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -35,25 +35,30 @@ from pyspark import TaskContext, cloudpickle
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.expressions import Expression
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_to_json, stream_to_json
-from midstream.engine.evaluate import truth
+from midstream.algebra.plan_json import plan_to_json
+from midstream.engine.expressions.evaluate import truth
 from midstream.engine.output import output_schema
-from midstream.engine.window_store import WindowStore, fields_read
+from midstream.engine.state.window_store import WindowStore, fields_read
 from midstream.migration.state_matching import Completion
 from midstream.planning.partitioning import Partitioning, partition
-from midstream.spark import cell_host, operator, packing
+from midstream.runtime import cell_host
+from midstream.runtime.cell_cache import CellCache
+from midstream.runtime.cell_host import HostedCell
+from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.durable_cell import DurableCell
+from midstream.runtime.messages import Action, CellFigures, Command, DeclareIdle, Finish, Migrate, encode
+from midstream.runtime.pack import Pack
+from midstream.runtime.progress import Progress
+from midstream.runtime.segment_log import SegmentHeader
+from midstream.runtime.transport import from_bytes
+from midstream.spark import cell_operator, packing
 from midstream.spark.catalyst import is_translatable
-from midstream.spark.cell_cache import CellCache
-from midstream.spark.cell_host import HostedCell
 from midstream.spark.cell_keys import cell_keys
-from midstream.spark.durable_cell import CellSetup, DurableCell
-from midstream.spark.frames import from_bytes
-from midstream.spark.operator import CellOperator
-from midstream.spark.packing import KEEP, STREAM, Pack, Packer, StreamPacker, shared_columns
-from midstream.spark.progress import Progress
-from midstream.spark.types import type_for_spark
+from midstream.spark.cell_operator import CellOperator
+from midstream.spark.packing import KEEP, STREAM, Packer, StreamPacker, shared_columns
+from midstream.spark.spark_types import type_for_spark
 
-__all__ = ["FAULTS", "DictStateBackend", "Fault", "LoneCell", "SimulatedCluster", "cell_setup", "packs_of"]
+__all__ = ["FAULTS", "DictStateBackend", "Fault", "LoneCell", "SimulatedCluster", "command", "packs_of"]
 
 Received = list[tuple[str, int, bytes]]
 """What comes to a cell: the kind, the place and the blob of packs and commands."""
@@ -113,8 +118,8 @@ class SimulatedCluster:
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
-        self.figures: list[dict[str, Any]] = []
-        """What each cell told last."""
+        self.figures: list[CellFigures] = []
+        """What each cell reported last."""
         self.batches: list[list[pa.Table]] = []
         """Results of the committed micro-batches, by cell."""
         self._homes = [self.random.choice(self.workers) for _ in self.committed]
@@ -126,36 +131,37 @@ class SimulatedCluster:
         self.partitioning = partition(default, self._cells)
         self.keys = cell_keys(self.partitioning.cells)
         self.schema = output_schema(default)
-        self.setup = cell_setup(self.query, self.first_plan, self.partitioning)
+        self.setup = CellSetup.of(self.query, self.first_plan, self.partitioning)
         streams = {w.stream.name: w.stream for w in default.windows()}
         ordered = {name: streams[name] for name in sorted(streams)}
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
-        made = CellOperator(self.setup, run, self.keys, self.claims, _Told(), self._hosts is not None)  # type: ignore[arg-type]
+        made = CellOperator(self.setup, run, self.keys, self.claims, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
     # Commands
 
-    def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> dict[str, Any]:
-        return self._command(kind="migrate", plan=plan_to_json(plan), strategy=strategy, options=options)
+    def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> Command:
+        identity = plan.derived_from or ""
+        return self._command(Migrate(plan=plan_to_json(plan), identity=identity, strategy=strategy, options=options))
 
-    def idle(self, stream: str) -> dict[str, Any]:
-        return self._command(kind="idle", stream=stream)
+    def idle(self, stream: str) -> Command:
+        return self._command(DeclareIdle(stream=stream))
 
-    def finish(self) -> dict[str, Any]:
-        return self._command(kind="finish")
+    def finish(self) -> Command:
+        return self._command(Finish())
 
-    def _command(self, **content: Any) -> dict[str, Any]:
+    def _command(self, action: Action) -> Command:
         self.last_command += 1
-        return {**content, "id": self.last_command, "directory": "", "written": 0.0}
+        return command(self.last_command, action)
 
     # Micro-batches
 
     def run(
         self,
         rows: Mapping[str, pa.Table],
-        commands: Sequence[Mapping[str, Any]] = (),
+        commands: Sequence[Command] = (),
         faults: Iterable[Fault] = (),
         restart_with: Plan | str | None = None,
     ) -> pa.Table:
@@ -198,7 +204,7 @@ class SimulatedCluster:
             self._hosts.lose_all()
 
     def _attempt_all(
-        self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]], faults: Sequence[Fault]
+        self, rows: Mapping[str, pa.Table], commands: Sequence[Command], faults: Sequence[Fault]
     ) -> list[_Attempt]:
         """The attempts that commit, by cell."""
         attempts = []
@@ -239,18 +245,18 @@ class SimulatedCluster:
             task.close()
         if after is not None:
             return None
-        return _Attempt(results, task._told.figures, state.content)
+        return _Attempt(results, task._figures.figures, state.content)
 
     # Rows on their way
 
-    def _shuffled(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]]) -> list[Received]:
+    def _shuffled(self, rows: Mapping[str, pa.Table], commands: Sequence[Command]) -> list[Received]:
         """What each cell receives: packs of all map tasks, and commands."""
         cells: dict[int, Received] = {key: [] for key in self.keys}
         for packed in self._sources.packed(rows, self.random, self._keep_column):
             for key, kind, place, blob in zip(*(column.to_pylist() for column in packed.columns), strict=True):
                 cells[key].append((kind, place, blob))
         for received in cells.values():
-            received += [("command", command["id"], json.dumps(command).encode()) for command in commands]
+            received += [("command", command.number, encode(command)) for command in commands]
         return list(cells.values())
 
     def _frames(self, received: Received) -> Iterator[pd.DataFrame]:
@@ -275,19 +281,19 @@ class _Attempt:
     """What a task did: results, the cell's figures, and the state that it would commit."""
 
     results: list[pa.Table]
-    figures: dict[str, Any]
+    figures: CellFigures
     state: dict[str, bytes]
 
 
-class _Told:
+class _Accumulator:
     """An accumulator in one task."""
 
     def __init__(self) -> None:
-        self.figures: dict[str, Any] = {}
+        self.figures: CellFigures | None = None
 
-    def add(self, told: list[str]) -> None:
-        (text,) = told
-        self.figures = json.loads(text)
+    def add(self, figures: list[str]) -> None:
+        (text,) = figures
+        self.figures = msgspec.json.decode(text, type=CellFigures)
 
 
 class _State:
@@ -316,8 +322,12 @@ class _State:
 
 @contextmanager
 def _in_process(worker: CellCache, hosts: _Hosts | None) -> Iterator[None]:
-    named = mock.patch.object(operator, "_query_id", lambda: QUERY_ID)
-    with named, mock.patch.object(operator, "_CELLS", worker), mock.patch.object(operator, "HostedCell", hosts):
+    named = mock.patch.object(cell_operator, "_query_id", lambda: QUERY_ID)
+    with (
+        named,
+        mock.patch.object(cell_operator, "_CELLS", worker),
+        mock.patch.object(cell_operator, "HostedCell", hosts),
+    ):
         yield
 
 
@@ -435,27 +445,9 @@ def _holds(condition: Expression, table: pa.Table) -> Any:
     return truth(condition, column, table.num_rows)
 
 
-def cell_setup(query: ContinuousQuery, first_plan: Plan, partitioning: Partitioning) -> CellSetup:
-    """What ``LiveQuery`` tells the cells."""
-    default = query.plan()
-    streams = {window.stream.name: window.stream for window in default.windows()}
-    content = {
-        "text": query.text,
-        "identity": default.derived_from,
-        "streams": [stream_to_json(stream) for stream in streams.values()],
-        "cells": partitioning.cells,
-        "partitioning": [
-            [dimension.share, sorted((w, key.text) for w, key in dimension.keys.items())]
-            for dimension in partitioning.dimensions
-        ],
-    }
-    return CellSetup(
-        json.loads(json.dumps(content)),
-        json.dumps(plan_to_json(first_plan)),
-        json.dumps(plan_to_json(default)),
-        {name: stream.lateness_ticks for name, stream in streams.items()},
-        default.derived_from or "",
-    )
+def command(number: int, action: Action, query: str | None = None) -> Command:
+    """A command as a control directory writes it."""
+    return Command(number=number, directory="", query=query, submitted=0.0, action=action)
 
 
 # One cell alone
@@ -482,11 +474,11 @@ class LoneCell:
 
     def __init__(self, text: str, streams: Sequence[Stream], plan: Plan | str | None = None) -> None:
         self.query = ContinuousQuery(text, streams)
-        self.setup = cell_setup(self.query, self.query.chosen(plan), partition(self.query.plan(), 1))
+        self.setup = CellSetup.of(self.query, self.query.chosen(plan), partition(self.query.plan(), 1))
         self.backend = DictStateBackend()
         self.durable = DurableCell.from_backend(self.setup, self.backend)
 
-    def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
+    def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Command] = ()) -> pa.Table:
         """One micro-batch; its results."""
         packs = map(Pack.of_bytes, packs_of(self.query, rows))
         results = list(self.durable.work(commands, packs))
@@ -498,9 +490,13 @@ class LoneCell:
         self.durable = DurableCell.from_backend(self.setup, self.backend, completion)
 
     @property
-    def segments(self) -> dict[str, tuple[dict[str, Any], list[pa.RecordBatch]]]:
+    def segments(self) -> dict[str, tuple[SegmentHeader, list[pa.RecordBatch]]]:
         """What is in each segment in the state backend."""
-        return {key: from_bytes(self.backend[key]) for key in sorted(self.backend) if key.startswith("segment")}
+        return {
+            key: from_bytes(self.backend[key], SegmentHeader)
+            for key in sorted(self.backend)
+            if key.startswith("segment")
+        }
 
     @property
     def segment_rows(self) -> list[int]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from midstream import Stream
 
-__all__ = ["AHEAD", "BETWEEN", "QUERIES", "SCHEMA", "STREAMS", "WAYS", "micro_batches"]
+__all__ = ["AHEAD", "BETWEEN", "QUERIES", "SCHEMA", "STREAMS", "micro_batches"]
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]
@@ -30,16 +30,6 @@ QUERIES = {
     AHEAD: "SELECT b.k, SUM(a.v) AS n FROM a [RANGE 8 SLIDE 2], b [RANGE 12 SLIDE 2]"
     " WHERE a.k = b.k GROUP BY b.k UNION ALL SELECT b.k, c.v AS n FROM b [RANGE 9], c [RANGE 7] WHERE b.k = c.k",
 }
-
-WAYS = [
-    ("jisc", {}),
-    ("moving-state", {}),
-    ("gen-mig", {}),
-    ("gen-mig", {"shortened": True}),
-    ("gen-mig", {"variant": "positive-negative"}),
-    ("jisc", {"as_published": True}),
-]
-"""The strategies that can change such plans."""
 
 BETWEEN = [instant for instant in range(7, 1000) if all(instant % slide for slide in (2, 3, 5))]
 """No window of the queries slides at these instants."""

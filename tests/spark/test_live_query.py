@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from midstream import ContinuousQuery, Stream
 from midstream.errors import MidstreamError
 from midstream.spark import live_query
-from midstream.spark.types import type_for_spark
+from midstream.spark.spark_types import type_for_spark
 from midstream.testing import (
     JOIN_OPERATORS,
     Push,
@@ -345,7 +345,7 @@ EXPLAINED = [
     (OTHERS["difference"], 2, ["equal rows meet in one cell"]),
     (JOINS["multi-way join"], 1, ["1 cell"]),
     (TOTALS["aggregate of all"], 4, ["1 cell: an aggregate without GROUP BY needs all rows"]),
-    ("SELECT COUNT(*) AS n FROM a [NOW] GROUP BY k > 1", 2, ["1 cell: no grouping key can tell the cell of a row"]),
+    ("SELECT COUNT(*) AS n FROM a [NOW] GROUP BY k > 1", 2, ["1 cell: no grouping key determines the cell of a row"]),
     (
         CONDITIONS["some values"],
         1,

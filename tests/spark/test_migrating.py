@@ -12,20 +12,21 @@ from pyspark.errors import StreamingQueryException
 from midstream import ContinuousQuery, Stream
 from midstream.errors import BadJoinOrder, BadPlan, CheckpointMismatch, FinishedRun, MigrationRefused
 from midstream.testing import assert_same_bag, join_intervals
-from tests.spark.test_control import NO_COMMANDS
+from tests.runtime.test_control import NO_COMMANDS
+from tests.strategies import ways
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.string()})
 STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "abc"]
 TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
-WAYS = [
-    ("jisc", {}),
-    ("moving-state", {}),
-    ("parallel-track", {}),
-    ("gen-mig", {}),
-    ("gen-mig", {"variant": "reference-point"}),
-    ("gen-mig", {"variant": "positive-negative", "shortened": True}),
-    ("jisc", {"as_published": True}),
-]
+WAYS = ways(
+    "jisc",
+    "moving-state",
+    "parallel-track",
+    "coalesce",
+    "reference-point",
+    "positive-negative, shortened",
+    "jisc as published",
+)
 ORDERS = ["a (b c)", "(a c) b", "(a b) c", "b (c a)", "(c b) a", "c (b a)", "a (c b)"]
 
 
@@ -67,8 +68,8 @@ class Feed:
         return {name: pa.concat_tables([batch[name] for batch in self.batches]) for name in self.names}
 
 
-@pytest.mark.parametrize("cells, ways", [(1, WAYS), (2, WAYS[2:4])])
-def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, ways):
+@pytest.mark.parametrize("cells, sequence", [(1, WAYS), (2, WAYS[2:4])])
+def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, sequence):
     spark.conf.set("spark.sql.shuffle.partitions", cells)
     feed = Feed(tmp_path / "in")
 
@@ -83,7 +84,7 @@ def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, way
     live, running = start()
     running.processAllAvailable()
     assert any(line.startswith(f"{cells} cell") for line in live.explain().splitlines())
-    for (strategy, options), order in zip(ways, ORDERS, strict=False):
+    for (strategy, options), order in zip(sequence, ORDERS, strict=False):
         live.migrate(order, strategy, **options)
         feed.drop()
         running.processAllAvailable()
@@ -95,7 +96,9 @@ def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, way
         assert live.plan == live.query.plan(order)
     feed.drop(4)
     running.processAllAvailable()
-    assert [entry["state"] for entry in live.history()] == ["ended"] * len(ways)
+    assert [migration.state for migration in live.history()] == ["completed"] * len(sequence)
+    # What they did in processes that have ended is known, too.
+    assert all(migration.seconds is not None for migration in live.history())
     assert not live.metrics()["migrating"]
     live.finish()
     running.processAllAvailable()
@@ -137,9 +140,9 @@ def test_what_cannot_be_done_is_refused_and_the_query_goes_on(spark, tmp_path):
     for number, text in enumerate(NO_COMMANDS, 1):
         (tmp_path / "control" / "commands" / f"{number:08d}.json").write_text(text)
     (tmp_path / "control" / "commands" / "notes.json").write_text(NO_COMMANDS[-1])
-    assert live.migrate(query.plan()) == len(NO_COMMANDS) + 1
+    assert live.migrate(query.plan()).number == len(NO_COMMANDS) + 1
     live.run_to_end(writer.option("path", str(tmp_path / "out")))
-    assert [entry["state"] for entry in live.history()] == ["unchanged"]
+    assert [migration.state for migration in live.history()] == ["unchanged"]
     with pytest.raises(FinishedRun):
         live.migrate("a (b c)")
     _check(spark.read.parquet(str(tmp_path / "out")).toArrow(), feed)

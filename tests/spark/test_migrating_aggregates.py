@@ -14,18 +14,19 @@ import pytest
 from midstream import ContinuousQuery
 from midstream.testing import assert_snapshot_equivalent, snapshots
 from tests.spark.sliding import AHEAD, BETWEEN, QUERIES, STREAMS, micro_batches
+from tests.strategies import ways
 
-SEQUENCE = [
-    ("jisc", {}),
-    ("moving-state", {}),
-    ("gen-mig", {}),
+SEQUENCE = ways(
+    "jisc",
+    "moving-state",
+    "coalesce",
     # From here on the migration before has not ended.
-    ("jisc", {}),
-    ("gen-mig", {"shortened": True}),
-    ("gen-mig", {"variant": "positive-negative"}),
-    ("moving-state", {}),
-]
-SHORT = [*SEQUENCE[:3], ("moving-state", {})]
+    "jisc",
+    "coalesce, shortened",
+    "positive-negative",
+    "moving-state",
+)
+SHORT = [*SEQUENCE[:3], SEQUENCE[-1]]
 CASES = {
     "distinct over an aggregate and streams": (1, SEQUENCE),
     "union of an aggregate and a join": (2, SHORT),
@@ -98,7 +99,7 @@ class RestartedQuery:
         self.live.migrate(self.plans[(place + 1) % len(self.plans)], strategy, **dict(options))
 
     def states(self):
-        return [entry["state"] for entry in self.live.history()]
+        return [migration.state for migration in self.live.history()]
 
     def finish(self):
         self.live.finish()
@@ -126,7 +127,7 @@ def test_every_strategy_between_slides_with_a_restart_in_its_middle(spark, tmp_p
         run.work(6)
         states = run.states()
         run.finish()
-    assert states == ["ended"] * len(sequence)
+    assert states == ["completed"] * len(sequence)
 
 
 def test_an_aggregate_that_is_ahead_is_replaced_when_the_other_rows_have_caught_up(spark, tmp_path):
@@ -146,4 +147,4 @@ def test_an_aggregate_that_is_ahead_is_replaced_when_the_other_rows_have_caught_
         run.work(6)
         states = run.states()
         run.finish()
-    assert states == ["refused", "refused", "ended", "ended"]
+    assert states == ["refused", "refused", "completed", "completed"]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,12 +17,13 @@ from pyspark import TaskContext
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Window
-from midstream.engine.window_store import Rows
-from midstream.migration.cell_routing import rows_by_cell
+from midstream.engine.state.window_store import Rows
 from midstream.planning.partitioning import partition
+from midstream.runtime.cell_routing import rows_by_cell
+from midstream.runtime.pack import Pack
+from midstream.runtime.transport import from_bytes, to_bytes
 from midstream.spark import packing
-from midstream.spark.frames import from_bytes, to_bytes
-from midstream.spark.packing import KEEP, PACKED, STREAM, Pack, Packer, StreamPacker, shared_columns
+from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64(), "s": pa.string()})
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]
@@ -75,8 +77,13 @@ def test_rows_go_where_the_partitioning_says_in_the_order_they_came(stream, cell
 
 def test_every_cell_learns_what_the_task_saw_whether_it_gets_rows_or_not():
     for _, pack in packs(packer(CHAIN, "a", 6), rows(10)):
-        assert (pack.stream, pack.rows, pack.without_event_time, pack.latest) == ("a", 10, 1, 8)
-        assert pack.counts
+        assert (pack.header.stream, pack.header.rows, pack.header.without_event_time, pack.header.latest) == (
+            "a",
+            10,
+            1,
+            8,
+        )
+        assert pack.header.counts
 
 
 def test_without_rows_or_without_event_times_nothing_is_said_of_time():
@@ -84,7 +91,11 @@ def test_without_rows_or_without_event_times_nothing_is_said_of_time():
         found = packs(packer(CHAIN, "a", 2), batch)
         assert len(found) == 2
         for _, pack in found:
-            assert (pack.rows, pack.without_event_time, pack.latest) == (batch.num_rows, batch.num_rows, None)
+            assert (pack.header.rows, pack.header.without_event_time, pack.header.latest) == (
+                batch.num_rows,
+                batch.num_rows,
+                None,
+            )
             assert pack.batch.num_rows == 0
             assert pack.batch.schema.names == ["__time", *SCHEMA.names]
 
@@ -92,16 +103,16 @@ def test_without_rows_or_without_event_times_nothing_is_said_of_time():
 def test_windows_of_a_stream_that_are_keyed_alike_share_a_pack():
     text = "SELECT p.ts FROM a [RANGE 5] p, b [RANGE 5] q, a [RANGE 9] r WHERE p.k = q.k AND q.k = r.k"
     found = packs(packer(text, "a", 3), rows(30))
-    assert [len(pack.windows) for _, pack in found] == [2, 2, 2]
-    assert all(pack.counts for _, pack in found)
+    assert [len(pack.header.windows) for _, pack in found] == [2, 2, 2]
+    assert all(pack.header.counts for _, pack in found)
 
 
 def test_windows_of_a_stream_that_are_keyed_apart_have_packs_of_their_own_of_which_one_counts():
     made = packer(SELF, "a", 4)
     found = packs(made, rows(30))
     assert [cell for cell, _ in found] == [0, 1, 2, 3] * 2
-    assert [pack.counts for _, pack in found] == [True] * 4 + [False] * 4
-    windows = [pack.windows for _, pack in found]
+    assert [pack.header.counts for _, pack in found] == [True] * 4 + [False] * 4
+    windows = [pack.header.windows for _, pack in found]
     assert windows[:4] == [windows[0]] * 4
     assert windows[4:] == [windows[4]] * 4
     assert windows[0] != windows[4]
@@ -116,7 +127,9 @@ def test_rows_that_no_window_wants_stay_behind_but_are_seen():
     found = packs(packer(CHAIN, "b", 2), batch)
     sent = sorted(int(s) for _, pack in found for s in pack.batch.column("s").to_pylist())
     assert sent == [n for n in range(20) if n % 3 == 1 and n % 10 != 9]
-    assert [(pack.rows, pack.without_event_time, pack.latest) for _, pack in found] == [(20, 2, 18)] * 2
+    assert [(pack.header.rows, pack.header.without_event_time, pack.header.latest) for _, pack in found] == [
+        (20, 2, 18)
+    ] * 2
     assert found[0][1].batch.schema.names == ["__time", *SCHEMA.names]
 
 
@@ -141,7 +154,7 @@ def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
     ((_, pack),) = packs(made, pa.record_batch({"ts": given, "v": [1, 2]}))
     assert pack.batch.column("__time").to_pylist() == ticks
     assert pack.batch.column("ts").type == declared
-    assert pack.latest == max(ticks)
+    assert pack.header.latest == max(ticks)
 
 
 TYPES = {
@@ -203,7 +216,7 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
     assert batch.column("cell").to_pylist() == [100, 101, 102, 103]
     assert batch.column("kind").to_pylist() == ["rows"] * 4
     made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
-    assert {(pack.stream, pack.rows) for pack in made} == {("b", 25)}
+    assert {(pack.header.stream, pack.header.rows) for pack in made} == {("b", 25)}
     sent = [int(s) for pack in made for s in pack.batch.column("s").to_pylist()]
     assert sorted(sent) == [n for n in range(25) if n % 10 != 9]
     for pack in made:
@@ -215,18 +228,18 @@ def test_rows_of_several_streams_are_packed_apart_in_the_order_they_came(is_mixe
     batches = [of_stream(2, rows(4)), of_stream(0, rows(9)), of_stream(2 if is_mixed else 1, rows(8, 10))]
     (batch,) = packed(map_task(1), batches)
     made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
-    found = {pack.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
+    found = {pack.header.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
     first, last = [0, 1, 2, 3], [n for n in range(10, 18)]
     assert found == {"a": [*range(9)]} | ({"c": [*first, *last]} if is_mixed else {"c": first, "b": last})
     assert len(made) == len(found)
-    assert [place >> 40 for place in batch.column("place").to_pylist()] == ["abc".index(p.stream) for p in made]
+    assert [place >> 40 for place in batch.column("place").to_pylist()] == ["abc".index(p.header.stream) for p in made]
 
 
 def test_large_tasks_send_in_pieces_and_places_tell_their_order():
     batches = [of_stream(2, rows(10, start)) for start in (100, 110, 120, 130, 140)]
     with mock.patch.object(packing, "PACK_BYTES", batches[0].nbytes + 1):
         pieces = packed(map_task(2), batches, partition_id=7)
-    assert [Pack.of_bytes(piece.column("blob")[0].as_py()).rows for piece in pieces] == [20, 20, 10]
+    assert [Pack.of_bytes(piece.column("blob")[0].as_py()).header.rows for piece in pieces] == [20, 20, 10]
     places = [piece.column("place").to_pylist() for piece in pieces]
     assert places == [[(2 << 40) + (7 << 20) + number] * 2 for number in range(3)]
 
@@ -259,6 +272,12 @@ def test_columns_of_one_type_share_a_place():
 # Bytes
 
 
+class Seen(msgspec.Struct):
+    stream: str = ""
+    windows: list[str] = []
+    latest: int | None = None
+
+
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_a_header_and_any_tables_come_back(compression):
     tables = [
@@ -267,16 +286,16 @@ def test_a_header_and_any_tables_come_back(compression):
         pa.record_batch({"v": [None, {"a": [1]}]}),
         pa.RecordBatch.from_pylist([], pa.schema([])),
     ]
-    header = {"stream": "é\n", "windows": [], "latest": -(2**63)}
-    found, batches = from_bytes(to_bytes(header, tables, compression))
+    header = Seen("é\n", [], -(2**63))
+    found, batches = from_bytes(to_bytes(header, tables, compression), Seen)
     assert found == header
     assert all(one.equals(other) for one, other in zip(batches, tables, strict=True))
-    assert from_bytes(to_bytes({}, [])) == ({}, [])
+    assert from_bytes(to_bytes(Seen(), []), Seen) == (Seen(), [])
 
 
 def test_bytes_may_come_as_a_buffer_or_a_view():
-    data = to_bytes({"a": 1}, [rows(3)])
+    data = to_bytes(Seen("a"), [rows(3)])
     for form in (memoryview(data), pa.py_buffer(data), bytearray(data)):
-        header, (batch,) = from_bytes(form)
-        assert header == {"a": 1}
+        header, (batch,) = from_bytes(form, Seen)
+        assert header == Seen("a")
         assert batch.equals(rows(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.cli.run_file import MASTER as MASTER_OF_RUNS
+from midstream.cli.saved_run import MASTER as MASTER_OF_RUNS
 from midstream.spark.session import MASTER, _collector
 
 

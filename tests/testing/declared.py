@@ -1,4 +1,4 @@
-"""Streams and rows for the tests of the brute force, declared apart from the engine's own class."""
+"""Streams, rows and results for the tests of the judges, declared apart from the engine's own class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.testing import brute_force_snapshots
+from midstream.testing import SnapshotSeries, brute_force_snapshots
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,14 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
         ends = pa.array(range(1, len(values) + 1), kind.run_end_type)
         return pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind.value_type))
     return pa.array(values, kind)
+
+
+def intervals(series: SnapshotSeries) -> pa.Table:
+    """Each row of a snapshot with the time until the next one."""
+    ends = dict(zip(series.instants, [*series.instants[1:], None], strict=False))
+    starts = series.table.column(0)
+    columns = [*series.table.columns[1:], starts, pa.array([ends[start] for start in starts.to_pylist()], pa.int64())]
+    return pa.table(columns, names=[*map(str, range(len(columns) - 2)), "valid_from", "valid_to"])
 
 
 def bag(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -4,34 +4,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.testing import (
     JOIN_OPERATORS,
     Scenario,
-    SnapshotSeries,
     assert_snapshot_equivalent,
     brute_force_snapshots,
     scenarios,
     snapshots,
 )
-from tests.testing.declared import Declaration, rows
-
-RANDOM = settings(
-    max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+from tests.examples import EXAMPLES, random_examples
+from tests.testing.declared import Declaration, intervals, rows
 
 
-def intervals(series: SnapshotSeries) -> pa.Table:
-    """Each row of a snapshot with the time until the next one."""
-    ends = dict(zip(series.instants, [*series.instants[1:], None], strict=False))
-    starts = series.table.column(0)
-    columns = [*series.table.columns[1:], starts, pa.array([ends[start] for start in starts.to_pylist()], pa.int64())]
-    return pa.table(columns, names=[*map(str, range(len(columns) - 2)), "valid_from", "valid_to"])
-
-
-@RANDOM
+@random_examples()
 @given(scenarios())
 def test_brute_force_agrees_with_duckdb(scenario: Scenario) -> None:
     judged, expected = (
@@ -72,7 +60,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("text", QUERIES)
-@settings(RANDOM, max_examples=25)
+@random_examples(EXAMPLES // 2)
 @given(s=ROWS, r=ROWS)
 def test_brute_force_agrees_with_duckdb_where_rows_repeat(text: str, s: list[Any], r: list[Any]) -> None:
     tables = {"s": rows(*s, schema=SCHEMA), "r": rows(*r, schema=SCHEMA)}
@@ -81,7 +69,7 @@ def test_brute_force_agrees_with_duckdb_where_rows_repeat(text: str, s: list[Any
     assert_snapshot_equivalent(intervals(judged), expected)
 
 
-@settings(RANDOM, max_examples=50)
+@random_examples()
 @given(scenarios(operators=JOIN_OPERATORS, max_streams=4))
 def test_brute_force_agrees_with_the_exact_intervals_of_joins(scenario: Scenario) -> None:
     judged = brute_force_snapshots(scenario.query_text, scenario.streams, scenario.tables)

@@ -12,7 +12,7 @@ import pytest
 
 from midstream import Stream
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join
-from midstream.migration.strategies import STRATEGIES as NAMES
+from midstream.migration.strategy_registry import STRATEGIES as NAMES
 from midstream.testing import (
     STRATEGIES,
     Migrate,

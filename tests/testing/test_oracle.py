@@ -1,13 +1,12 @@
 """The oracle against results worked out by hand, for every window kind and every operator."""
 
 import datetime
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from midstream.testing import (
     JOIN_OPERATORS,
@@ -18,26 +17,8 @@ from midstream.testing import (
     scenarios,
     snapshots,
 )
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """A stream as the oracle sees it, apart from the engine's own class."""
-
-    name: str
-    schema: pa.Schema
-    event_time: str = "ts"
-
-
-NUMBERS = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
-S, R = Declaration("s", NUMBERS), Declaration("r", NUMBERS)
-
-
-def rows(*values: tuple[Any, ...], schema: pa.Schema = NUMBERS) -> pa.Table:
-    columns = list(zip(*values, strict=True)) or [()] * len(schema)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+from tests.examples import random_examples
+from tests.testing.declared import Declaration, R, S, intervals, rows
 
 
 def history(text: str, s: pa.Table, r: pa.Table | None = None) -> dict[int, list[tuple[Any, ...]]]:
@@ -327,27 +308,17 @@ def test_sums_keep_their_type_and_overflow_to_null() -> None:
 
 # The two ways and the exact intervals must agree on anything
 
-RANDOM = settings(
-    max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
 
-
-@RANDOM
+@random_examples()
 @given(scenarios(max_streams=4))
 def test_all_instants_at_once_agree_with_one_by_one(scenario: Any) -> None:
     at_once = scenario.expected()
     one_by_one = snapshots(scenario.query_text, scenario.streams, scenario.tables, one_by_one=True)
     assert at_once.instants == one_by_one.instants
-    ends = dict(zip(at_once.instants, [*at_once.instants[1:], None], strict=False))
-    starts = at_once.table.column(0)
-    intervals = pa.table(
-        [*at_once.table.columns[1:], starts, pa.array([ends[start] for start in starts.to_pylist()], pa.int64())],
-        names=[*at_once.table.column_names[1:], "valid_from", "valid_to"],
-    )
-    assert_snapshot_equivalent(intervals, one_by_one)
+    assert_snapshot_equivalent(intervals(at_once), one_by_one)
 
 
-@RANDOM
+@random_examples()
 @given(scenarios(max_streams=4, operators=JOIN_OPERATORS))
 def test_exact_intervals_agree_with_snapshots(scenario: Any) -> None:
     assert_snapshot_equivalent(scenario.expected_intervals(), scenario.expected())

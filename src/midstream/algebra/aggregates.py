@@ -1,4 +1,4 @@
-"""Aggregate functions: what they take and give. How they are kept up to date is in ``engine/aggregate``.
+"""Aggregate functions: what they take and give. How they are kept up to date is in ``engine/operators/aggregate``.
 
 >>> from midstream.algebra.expressions import Column
 >>> aggregate_call("sum", Column("", "x", pa.int32())).type

@@ -1,4 +1,4 @@
-"""The plan check that refuses state which would grow for ever without anybody having said so.
+"""The plan check that refuses state which would grow without bound unless the query asks for it.
 
 Every operator that keeps rows drops them when their validity ends. A stream without a window never ends: its rows may
 pass through selections and projections, but must not enter a join, distinct, aggregation or difference, unless the

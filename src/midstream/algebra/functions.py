@@ -2,7 +2,7 @@
 
 :func:`call` is the only way to build a :class:`Call`: it finds the function's signature, casts the arguments to the
 types it takes, and raises a :class:`TypeMismatch` where that is impossible. What a function computes is in
-``engine/evaluate``; every function is total: where it has no value, it gives NULL.
+``engine/expressions/evaluate``; every function is total: where it has no value, it gives NULL.
 
 >>> from midstream.algebra.expressions import Column
 >>> a = Column("", "a", pa.int32())

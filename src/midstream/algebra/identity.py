@@ -13,7 +13,17 @@ from collections.abc import Iterable, Sequence
 from midstream.algebra.expressions import Call, Expression, conjuncts
 from midstream.algebra.plan import Difference, Join, Plan, Select, Union, Window
 
-__all__ = ["equality_classes", "flip", "identity", "join_block", "merged", "selections"]
+__all__ = [
+    "canonical_text",
+    "difference_chain",
+    "equality_classes",
+    "equality_sides",
+    "flip",
+    "identity",
+    "join_block",
+    "merged",
+    "selections",
+]
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -38,7 +48,7 @@ def identity(plan: Plan) -> str:
     if isinstance(plan, Union):
         return f"union({', '.join(sorted(side.identity for side in _union_sides(plan)))})"
     if isinstance(plan, Difference):
-        base, subtracted = _difference_sides(plan)
+        base, subtracted = difference_chain(plan)
         return f"{plan.label}({base.identity} - {', '.join(sorted(s.identity for s in subtracted))})"
     return f"{plan.label}({', '.join(child.identity for child in plan.inputs)})"
 
@@ -142,11 +152,11 @@ def _union_sides(plan: Plan) -> Iterable[Plan]:
         yield plan
 
 
-def _difference_sides(plan: Difference) -> tuple[Plan, list[Plan]]:
-    """What differences of one kind start from and everything they take away: their order does not matter."""
+def difference_chain(plan: Difference) -> tuple[Plan, list[Plan]]:
+    """What differences of one kind start from, and what they subtract, in that order (which does not matter)."""
     subtracted: list[Plan] = []
     node: Plan = plan
     while isinstance(node, Difference) and node.keep == plan.keep:
         subtracted.append(node.right)
         node = node.left
-    return node, subtracted
+    return node, subtracted[::-1]

@@ -8,6 +8,7 @@ whatever the order of the joins inside: see ``algebra/identity``.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from midstream.algebra.aggregates import AggregateCall
 from midstream.algebra.expressions import Column, Expression, conjuncts
 from midstream.algebra.stream import Stream, TimeDomain
 from midstream.algebra.types import is_comparable
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 from midstream.errors import BadPlan
 
 __all__ = [
@@ -70,6 +71,11 @@ class Plan:
         raise NotImplementedError
 
     @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """The expressions that the operator evaluates over its inputs' columns."""
+        return ()
+
+    @property
     def is_stateful(self) -> bool:
         """Whether the operator keeps rows from one batch for the next."""
         return True
@@ -98,6 +104,11 @@ class Plan:
         from midstream.algebra.identity import identity
 
         return identity(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short form of the identity, for counters and figures that are kept by subplan."""
+        return hashlib.blake2b(self.identity.encode(), digest_size=8).hexdigest()
 
     @cached_property
     def gives_pieces(self) -> bool:
@@ -151,13 +162,14 @@ class Plan:
         """The columns of the schema, as a set."""
         return frozenset(field.column for field in self.schema)
 
-    def _check_columns(self, expression: Expression, *inputs: Plan) -> None:
-        missing = sorted(str(c) for c in expression.columns if not any(c in child.columns for child in inputs))
-        if missing:
-            raise BadPlan(
-                f"{type(self).__name__.lower()} reads {', '.join(missing)}, which its input does not have",
-                detail="The input has " + ", ".join(str(c) for child in inputs for c in _columns(child)) + ".",
-            )
+    def _check_columns(self, *inputs: Plan) -> None:
+        for expression in self.expressions:
+            missing = sorted(str(c) for c in expression.columns if not any(c in child.columns for child in inputs))
+            if missing:
+                raise BadPlan(
+                    f"{type(self).__name__.lower()} reads {', '.join(missing)}, which its input does not have",
+                    detail="The input has " + ", ".join(str(c) for child in inputs for c in _columns(child)) + ".",
+                )
 
 
 def _columns(plan: Plan) -> list[Column]:
@@ -219,13 +231,17 @@ class Select(_Unary):
     predicate: Expression
 
     def __post_init__(self) -> None:
-        self._check_columns(self.predicate, self.input)
+        self._check_columns(self.input)
         if not pa.types.is_boolean(self.predicate.type):
             raise BadPlan(f"the predicate {self.predicate} is of type {self.predicate.type}, not bool")
 
     def with_inputs(self, *inputs: Plan) -> Plan:
         (child,) = inputs
         return Select(child, self.predicate)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (self.predicate,)
 
     @property
     def is_stateful(self) -> bool:
@@ -269,13 +285,16 @@ class Project(_Unary):
     items: tuple[Item, ...]
 
     def __post_init__(self) -> None:
-        for item in self.items:
-            self._check_columns(item.expression, self.input)
+        self._check_columns(self.input)
         _check_unique(self)
 
     def with_inputs(self, *inputs: Plan) -> Plan:
         (child,) = inputs
         return Project(child, self.items)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(item.expression for item in self.items)
 
     @cached_property
     def schema(self) -> tuple[Field, ...]:
@@ -331,8 +350,8 @@ class Join(Plan):
         clash = self._relations(self.left) & self._relations(self.right)
         if clash:
             raise BadPlan(f"both sides of a join are called {', '.join(sorted(clash))}")
+        self._check_columns(self.left, self.right)
         for predicate in self.predicates:
-            self._check_columns(predicate, self.left, self.right)
             if not pa.types.is_boolean(predicate.type) or len(list(conjuncts(predicate))) != 1:
                 raise BadPlan(f"{predicate} is not a single condition")
         ordered = tuple(sorted(set(self.predicates), key=lambda predicate: predicate.text))
@@ -349,6 +368,10 @@ class Join(Plan):
     def with_inputs(self, *inputs: Plan) -> Plan:
         left, right = inputs
         return Join(left, right, self.predicates)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return self.predicates
 
     @cached_property
     def schema(self) -> tuple[Field, ...]:
@@ -408,17 +431,18 @@ class Aggregate(_Unary):
     aggregates: tuple[NamedAggregate, ...]
 
     def __post_init__(self) -> None:
-        for key in self.keys:
-            self._check_columns(key.expression, self.input)
-        for aggregate in self.aggregates:
-            if aggregate.call.argument is not None:
-                self._check_columns(aggregate.call.argument, self.input)
+        self._check_columns(self.input)
         _check_unique(self)
         _check_comparable(self, tuple(key.field for key in self.keys))
 
     def with_inputs(self, *inputs: Plan) -> Plan:
         (child,) = inputs
         return Aggregate(child, self.keys, self.aggregates)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        arguments = (aggregate.call.argument for aggregate in self.aggregates)
+        return (*(key.expression for key in self.keys), *(argument for argument in arguments if argument is not None))
 
     @cached_property
     def schema(self) -> tuple[Field, ...]:

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from midstream.algebra.durations import UNIT_MICROSECONDS, duration_text
 from midstream.algebra.types import dense_type, type_name
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.errors import BadStreamDeclaration, did_you_mean, quoted
 
 __all__ = ["Stream", "TimeDomain"]

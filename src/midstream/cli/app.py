@@ -1,4 +1,4 @@
-"""The entry point of ``midstream``. Commands need packages that the library does not: say so, if they are missing."""
+"""The entry point of ``midstream``. Reports missing packages that only the command line needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command that the arguments name, and end the process with its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that has no letter for something gets another one instead of a failure.
+        # Replace characters that the terminal cannot encode instead of failing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""``midstream bench``: the benchmarks of a clone of the repository. They are not part of the installed package."""
+"""``midstream bench``: run benchmarks of a clone; they are not part of the installed package."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["bench", "clone_among"]
 
 
 def bench(names: list[str], output: Output) -> int:
-    """Run the named benchmarks, or all; gives their exit code."""
+    """Run the named benchmarks, or all, and return their exit code."""
     here = Path.cwd()
     clone = clone_among([here, *here.parents, *Path(midstream.__file__).parents])
     command = [sys.executable, "-m", "benchmarks", *names]
-    # Their own words are not JSON: they go to standard error, by its number.
+    # Their output is not JSON: with --json it goes to standard error (file descriptor 2).
     done = subprocess.run(command, cwd=clone, stdout=2 if output.as_json else None, check=False)
     output.document({"benchmarks": names, "exit_code": done.returncode, "results": str(clone / "benchmarks/results")})
     return done.returncode
@@ -31,6 +31,6 @@ def clone_among(folders: Sequence[Path]) -> Path:
         if (folder / "benchmarks" / "__main__.py").is_file() and (folder / "src" / "midstream").is_dir():
             return folder
     raise PathProblem(
-        "the benchmarks are not here: they are in the repository, not in the installed package",
-        hint="Clone the repository, run make check there, and try again inside it.",
+        "benchmarks are in the repository, not in the installed package",
+        hint="Clone the repository, run make check there, and run this command inside it.",
     )

@@ -1,4 +1,4 @@
-"""The commands of ``midstream`` and their options: what typer needs to know. What they do is in files of their own."""
+"""The commands of ``midstream`` and their options, declared for typer. Each command is implemented in its own file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import midstream
 from midstream.cli.failures import reports_failures
 from midstream.cli.output import Output
 from midstream.cli.places import is_remote
-from midstream.cli.run_file import MASTER, RunFile
+from midstream.cli.saved_run import MASTER, RunFile
 from midstream.cli.sinks import read_sink
 from midstream.cli.sources import stream_sources
 from midstream.cli.typer_classes import Command, Group
@@ -22,14 +22,14 @@ __all__ = ["app"]
 
 app = typer.Typer(
     cls=Group,
-    help="Continuous queries on Spark whose plan can be replaced while they run.",
+    help="Run windowed SQL on Spark and replace the plan of a running query.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-Query = Annotated[Path | None, typer.Argument(metavar="QUERY.cql", help="A file with the query.")]
-Text = Annotated[str | None, typer.Option("--query", "-q", metavar="TEXT", help="The query itself, instead of a file.")]
+Query = Annotated[Path | None, typer.Argument(metavar="QUERY.cql", help="File with the query.")]
+Text = Annotated[str | None, typer.Option("--query", "-q", metavar="TEXT", help="The query text, instead of a file.")]
 Streams = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,35 +43,41 @@ Streams = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", "-o", metavar="NAME.KEY=VALUE", help="An option of a source of Spark's; KEY=VALUE for all."
+        "--option", "-o", metavar="NAME.KEY=VALUE", help="Set a Spark source option; KEY=VALUE sets it for all streams."
     ),
 ]
 Schemas = Annotated[
     list[str] | None,
-    typer.Option("--schema", metavar="NAME=DDL", help='The columns: orders="ts timestamp, id long". Else as found.'),
+    typer.Option(
+        "--schema",
+        metavar="NAME=DDL",
+        help='The columns, as Spark DDL: orders="ts timestamp, id long". Default: inferred from the files.',
+    ),
 ]
 EventTimes = Annotated[
     list[str] | None,
     typer.Option(
         "--event-time",
         metavar="NAME=COLUMN",
-        help="The column of event times; COLUMN alone for all. Else the only timestamp, or the column called ts, time, "
-        "timestamp or event_time.",
+        help="The event-time column; COLUMN alone sets it for all streams. Default: the only timestamp, or the column "
+        "named ts, time, timestamp or event_time.",
     ),
 ]
 Lateness = Annotated[
     list[str] | None,
     typer.Option(
-        "--lateness", metavar="NAME=TIME", help="How late a row may come: 30s, 5 minutes; TIME alone for all."
+        "--lateness",
+        metavar="NAME=TIME",
+        help="How far out of order rows may arrive: 30s, 5 minutes; TIME alone sets it for all streams. Default: 0.",
     ),
 ]
 PlanName = Annotated[
     str | None, typer.Option("--plan", metavar="PLAN", help='A join order, "(o p) s", or the number of a plan, "#2".')
 ]
-Cells = Annotated[int | None, typer.Option("--cells", min=1, help="Into how many cells rows are spread.")]
+Cells = Annotated[int | None, typer.Option("--cells", min=1, help="Number of cells over which rows are partitioned.")]
 Control = Annotated[Path, typer.Argument(metavar="CONTROL_DIR", help="The control directory of the query.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, for machines.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark logs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Spark's log.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -87,9 +93,9 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
     "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink parquet:out --until-end\n\n"
     "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s\n\n"
     "  midstream run --resume orders.control\n\n"
-    "A row that does not fit its columns ends the query: --option orders.mode=PERMISSIVE makes it NULL instead. "
-    "CSV has a header, unless a --schema is given whose names the first line does not have.\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+    "A row that does not match its columns stops the query; with --option orders.mode=PERMISSIVE it is read as NULL. "
+    "CSV files have a header, unless --schema is given and the first line does not have its names.\n\n"
+    "Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.",
 )
 @reports_failures
 def run(
@@ -97,37 +103,46 @@ def run(
     text: Text = None,
     streams: Streams = None,
     sink: Annotated[
-        str, typer.Option("--sink", metavar="FORMAT:PATH", help="parquet:DIR, csv:DIR, json:DIR, console, noop, ...")
+        str,
+        typer.Option(
+            "--sink",
+            metavar="FORMAT:PATH",
+            help="Where results go: parquet:DIR, csv:DIR, json:DIR, console, noop or another Spark format.",
+        ),
     ] = "console",
     options: Options = None,
     schemas: Schemas = None,
     event_times: EventTimes = None,
     lateness: Lateness = None,
     sink_options: Annotated[
-        list[str] | None, typer.Option("--sink-option", metavar="KEY=VALUE", help="An option of the sink of Spark's.")
+        list[str] | None, typer.Option("--sink-option", metavar="KEY=VALUE", help="Set a Spark sink option.")
     ] = None,
     plan: PlanName = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Read what is there, end the streams and stop; else run until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--until-end", help="Read the available input, end the streams and stop. Default: run until Ctrl-C."
+        ),
     ] = False,
     control: Annotated[
-        Path | None, typer.Option("--control", help="The control directory; QUERY.control if not given.")
+        Path | None, typer.Option("--control", help="The control directory. Default: QUERY.control.")
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", help="Spark's checkpoint; beside the control directory if not given.")
+        str | None,
+        typer.Option("--checkpoint", help="Spark's checkpoint directory. Default: beside the control directory."),
     ] = None,
     cells: Cells = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark's master; local\\[2,4] if not given.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark's master. Default: local\\[2,4].")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Set a Spark configuration property.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="CONTROL_DIR", help="Go on with a run that was ended.")
+        Path | None, typer.Option("--resume", metavar="CONTROL_DIR", help="Resume a stopped run.")
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Run a query on Spark. Started again with the same directories, it goes on where it ended."""
+    """Run a query on Spark. A run with existing control and checkpoint directories resumes where it stopped."""
     from midstream.cli.run import run as run_query
 
     chosen = _pairs("--conf", settings or [])
@@ -140,8 +155,8 @@ def run(
         given = [name for name, value in others.items() if value] + (["--sink"] if sink != "console" else [])
         if given:
             raise BadArgument(
-                f"--resume goes on with what the run began with, and does not take {given[0]}",
-                hint="It takes --until-end, --master and --conf. To change the plan: midstream migrate.",
+                f"--resume uses the options the run was started with and does not accept {given[0]}",
+                hint="It accepts --until-end, --master and --conf. Use midstream migrate to change the plan.",
             )
         before = RunFile.read(resume)
         asked = RunFile(
@@ -186,14 +201,14 @@ def explain(
     lateness: Lateness = None,
     plan: PlanName = None,
     plans: Annotated[
-        bool, typer.Option("--plans", help="Show the equivalent plans, with the names --plan takes.")
+        bool, typer.Option("--plans", help="List the equivalent plans with the names that --plan accepts.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many plans to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Maximum number of plans to list.")] = 20,
     cells: Cells = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show a query's plan as a tree, the plans that are equivalent, and how rows are spread. Starts no Spark."""
+    """Show a query's plan, the equivalent plans and how rows are partitioned, without starting Spark."""
     from midstream.cli.explain import explain as explain_query
 
     written = _query_text(query_file, text)
@@ -206,9 +221,9 @@ def explain(
     epilog="Examples:\n\n"
     '  midstream migrate orders.control "o (p s)"\n\n'
     '  midstream migrate orders.control "#2" --strategy gen-mig --variant reference-point\n\n'
-    "Answers: accepted, then begun, then ended; or refused with the reason, and the query goes on untouched.\n\n"
-    "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 accepted, but not ended (or begun) yet: the query does not run "
-    "now, or needs more rows or more time.",
+    "Prints submitted, running, completed; or refused with the reason, in which case the query is unchanged.\n\n"
+    "Exit codes: 0 done, 1 refused, 2 invalid usage, 3 submitted, but not completed (or running) yet: the query is not "
+    "running, or needs more rows or more time.",
 )
 @reports_failures
 def migrate(
@@ -217,30 +232,34 @@ def migrate(
         str, typer.Argument(metavar="PLAN", help='A join order, "a (b c)", or the number of a plan, "#2".')
     ],
     strategy: Annotated[
-        str, typer.Option("--strategy", help="jisc, moving-state, gen-mig, parallel-track or pause-drain-resume.")
+        str,
+        typer.Option(
+            "--strategy", help="Migration strategy: jisc, moving-state, gen-mig, parallel-track or pause-drain-resume."
+        ),
     ] = "jisc",
     as_published: Annotated[
-        bool, typer.Option("--as-published", help="jisc, parallel-track: exactly as in the paper.")
+        bool, typer.Option("--as-published", help="For jisc and parallel-track: run exactly as in the paper.")
     ] = False,
     variant: Annotated[
-        str | None, typer.Option("--variant", help="gen-mig: coalesce, reference-point or positive-negative.")
+        str | None,
+        typer.Option("--variant", help="For gen-mig: coalesce (default), reference-point or positive-negative."),
     ] = None,
     shortened: Annotated[
-        bool, typer.Option("--shortened", help="gen-mig: split at the latest end of the rows seen.")
+        bool, typer.Option("--shortened", help="For gen-mig: split at the latest end of the rows seen.")
     ] = False,
     wait_for: Annotated[
-        str, typer.Option("--wait-for", metavar="begun|ended", help="That it has begun, or that it has ended.")
-    ] = "ended",
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait at most.")] = 60.0,
+        str, typer.Option("--wait-for", metavar="running|completed", help="The state to wait for.")
+    ] = "completed",
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Maximum seconds to wait.")] = 60.0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Replace the plan of a query that runs in another process, and tell what became of it."""
+    """Replace the plan of a query that runs in another process, and report the outcome."""
     from midstream.cli.migrate import WaitFor
     from midstream.cli.migrate import migrate as migrate_query
 
-    if wait_for not in ("begun", "ended"):
-        raise BadArgument(f'cannot wait for "{wait_for}"', hint="Write --wait-for begun, or ended.")
+    if wait_for not in ("running", "completed"):
+        raise BadArgument(f'cannot wait for "{wait_for}"', hint="Use --wait-for running or --wait-for completed.")
     given = {"as_published": as_published, "variant": variant, "shortened": shortened}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug), WaitFor(wait_for))
@@ -250,7 +269,7 @@ def migrate(
 @reports_failures
 def status(
     control: Control,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -263,7 +282,7 @@ def status(
 @app.command(cls=Command, epilog="Example:\n\n  midstream verify orders.control")
 @reports_failures
 def verify(control: Control, as_json: AsJson = False, debug: Debug = False) -> int:
-    """Compute a finished run's result anew with DuckDB, and compare: nothing missing, nothing repeated?"""
+    """Recompute the result of a finished run with DuckDB and report missing and repeated rows."""
     from midstream.cli.verify import verify as verify_run
 
     return verify_run(control, Output(as_json, debug))
@@ -276,7 +295,7 @@ def bench(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Run benchmarks of the repository; inside a clone only."""
+    """Run benchmarks; only inside a clone of the repository."""
     from midstream.cli.bench import bench as run_benchmarks
 
     return run_benchmarks(names, Output(as_json, debug))
@@ -285,13 +304,13 @@ def bench(
 @app.command(cls=Command, epilog="Example:\n\n  midstream demo --strategy gen-mig")
 @reports_failures
 def demo(
-    strategy: Annotated[str, typer.Option("--strategy", help="How the plan is replaced.")] = "jisc",
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="On Spark, or in this process.")] = True,
-    report: Annotated[Path, typer.Option("--output", help="The directory for the report.")] = OUTPUT,
+    strategy: Annotated[str, typer.Option("--strategy", help="Migration strategy.")] = "jisc",
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run on Spark or in this process.")] = True,
+    report: Annotated[Path, typer.Option("--output", help="Directory of the report.")] = OUTPUT,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Watch a plan that has become bad be replaced while the query runs."""
+    """Run a query whose plan turns bad and is replaced while it runs."""
     output = Output(as_json, debug)
     code = run_demo(strategy=strategy, spark=spark, output=report, console=output.words)
     output.document({"state": "failed" if code else "finished", "report": str(report)})
@@ -301,8 +320,8 @@ def demo(
 def _query_text(file: Path | None, text: str | None) -> str:
     if (file is None) == (text is None):
         raise BadArgument(
-            "there is no query" if file is None else "there are two queries",
-            hint="Give a file, or the text itself with --query.",
+            "the query is missing" if file is None else "the query is given twice",
+            hint="Pass either a file or --query TEXT.",
         )
     if file is None:
         return str(text)
@@ -312,7 +331,7 @@ def _query_text(file: Path | None, text: str | None) -> str:
         looks_like_text = "select" in str(file).lower()
         raise PathProblem(
             f'cannot read the query file "{file}": {(problem.strerror or str(problem)).lower()}',
-            hint="The text of a query is given with --query." if looks_like_text else None,
+            hint="Pass the text of a query with --query." if looks_like_text else None,
         ) from None
 
 

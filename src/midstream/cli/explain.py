@@ -1,4 +1,4 @@
-"""``midstream explain``: what a query's plan is, and which others there are. Starts no Spark."""
+"""``midstream explain``: show a query's plan and the equivalent plans, without starting Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(
     limit: int = 20,
     cells: int | None = None,
 ) -> int:
-    """Show a plan as a tree, or all of them with their names; and how rows are spread over cells."""
+    """Show one plan as a tree, or all plans with their names, and how rows are partitioned over cells."""
     query = ContinuousQuery(text, [declared(source) for source in sources])
     spread = None if cells is None else partition(query.plan(), cells)
     document: dict[str, Any] = {"query": text}
@@ -40,7 +40,7 @@ def explain(
             output.say(f"[bold]#{number}[/bold]  --plan {escape(shlex.quote(name))}{is_default}")
             output.say(escape(tree))
         if len(found) > limit:
-            output.say(f"There are more; --limit shows more than {limit}.")
+            output.say(f"There are more plans; use --limit to show more than {limit}.")
         document["plans"] = [{"number": number, "name": name, "tree": tree} for number, name, tree in shown]
         document["has_more"] = len(found) > limit
     else:
@@ -65,7 +65,7 @@ def declared(source: StreamSource) -> Stream:
         if first is None:
             raise BadArgument(
                 f'the columns of stream "{source.name}" are not known',
-                hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
+                hint=f'Declare them: --schema {source.name}="ts timestamp, id long".',
             )
         separator = source.option("sep") or source.option("delimiter") or ","
         has_header = (source.option("header") or "true").lower() == "true"

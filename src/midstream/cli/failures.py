@@ -1,11 +1,11 @@
-"""From whatever goes wrong to one clear message and an exit code; ``--debug`` shows the traceback, too.
+"""Turn any exception into one clear message and an exit code; ``--debug`` also shows the traceback.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
 | 1 | refused, failed, or (verify) the results differ |
 | 2 | invalid usage |
-| 3 | (migrate) accepted, but what was waited for has not happened yet |
+| 3 | (migrate) submitted, but not yet running or completed when the timeout expired |
 | 130 | interrupted (Ctrl-C, SIGTERM) |
 """
 
@@ -38,11 +38,11 @@ _EXTRAS = {
     "hypothesis": "testing",
     "matplotlib": "demo",
 }
-"""The extra that brings a package."""
+"""The extra that installs a package."""
 
 
 def reports_failures(command: Callable[..., int]) -> Callable[..., None]:
-    """A command for typer: gives an exit code or raises; nothing but a message is seen of what it raises."""
+    """Wrap a command for typer: exceptions become a message and an exit code."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -60,7 +60,7 @@ def reports_failures(command: Callable[..., int]) -> Callable[..., None]:
             if output.debug:
                 traceback.print_exception(problem)
             failure = explained(problem)
-            # What cannot be written to may be what failed.
+            # The failure may be that the output cannot be written.
             with contextlib.suppress(OSError):
                 output.failure(failure)
             code = USAGE if isinstance(failure, BadArgument) else FAILED
@@ -84,13 +84,13 @@ def explained(problem: BaseException) -> MidstreamError:
                 hint=f"Install it with {install_command(_EXTRAS[package])}.",
             )
     if isinstance(problem, UnicodeDecodeError):
-        return PathProblem("a file that should be text is not", detail=str(problem))
+        return PathProblem("a file is not valid text", detail=str(problem))
     if isinstance(problem, ConnectionError):
-        return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
+        return SparkFailed("Spark's Java process has exited", hint="It may have been killed, or run out of memory.")
     if isinstance(problem, OSError):
         reason = problem.strerror or str(problem)
         return PathProblem(f"{problem.filename}: {reason[:1].lower()}{reason[1:]}" if problem.filename else reason)
     return MidstreamError(
-        f"something went wrong inside midstream: {type(problem).__name__}: {problem}",
-        hint="This should not happen. --debug shows where; please report it.",
+        f"internal error in midstream: {type(problem).__name__}: {problem}",
+        hint="Please report it with the traceback that --debug shows.",
     )

@@ -1,4 +1,4 @@
-"""A warning while a query runs, as soon as a large share of a stream's rows is dropped because they are late."""
+"""A warning while a query runs, as soon as a large share of a stream's rows is late and dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LateRowsWarning:
         self._warned: set[str] = set()
 
     def check(self, metrics: Mapping[str, Any]) -> None:
-        """Warn of the streams that have too many late rows by now."""
+        """Warn about streams that have too many late rows so far."""
         for name, counts in metrics["streams"].items():
             if name not in self._warned and counts["late"] > SHARE * counts["rows"]:
                 self._warned.add(name)
@@ -34,13 +34,13 @@ class LateRowsWarning:
         lateness = f"its lateness ({source.lateness})" if source.lateness else "a lateness of 0"
         text = (
             f'{share:.0%} of the rows of stream "{source.name}" so far were late and have been dropped '
-            f"({counts['late']:,} of {counts['rows']:,}). They came after rows that are newer by more than {lateness}. "
-            f"Give the stream a longer lateness: --lateness {source.name}=..."
+            f"({counts['late']:,} of {counts['rows']:,}). They arrived after rows newer by more than {lateness}. "
+            f"Increase the stream's lateness: --lateness {source.name}=..."
         )
         if source.is_file:
             text += (
-                ". Spark reads files in the order of their modification times, those of the same time in any order: "
-                "give them times in the order of their rows (touch), or let a batch read more of them "
+                ". Spark reads files in the order of their modification times, files with equal times in any order: "
+                "set their times in the order of their rows (touch), or read more files per batch "
                 f"(--option {source.name}.maxFilesPerTrigger=...)"
             )
         return text + "."

@@ -1,7 +1,7 @@
-"""What a command says: words on a terminal, or one JSON document for machines.
+"""Output of a command: text on a terminal, or one JSON document.
 
-With ``--json`` the document is all that stands on standard output; words then go to standard error. Progress always
-goes to standard error.
+With ``--json`` standard output has only the document; text then goes to standard error. Progress always goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Output", "escape"]
 
 
 class Output:
-    """The two ways out, chosen by what the user asked for."""
+    """Writes text or JSON, as the user chose."""
 
     def __init__(self, as_json: bool = False, debug: bool = False) -> None:
         self.as_json = as_json
@@ -31,21 +31,21 @@ class Output:
         warnings.showwarning = self._warn
 
     def say(self, *what: RenderableType) -> None:
-        """Words for people: the result of the command. Text may hold rich's markup: ``escape`` what is not ours."""
+        """Print the result of the command as text. It may contain rich markup: ``escape`` foreign text."""
         self.words.print(*what)
 
     def note(self, *what: RenderableType) -> None:
-        """Words beside the result, for example what is being waited for."""
+        """Print a message that is not part of the result, for example progress."""
         self.errors.print(*what)
 
     def document(self, content: dict[str, Any]) -> None:
-        """The result for machines; nothing, unless it was asked for."""
+        """Print the result as JSON, if ``--json`` is given."""
         if self.as_json:
             sys.stdout.write(json.dumps(content, default=str, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
     def failure(self, problem: MidstreamError) -> None:
-        """One clear message; for machines, the same in its parts."""
+        """Print the error as one message; with ``--json`` also as a document with its parts."""
         self.errors.print(Text(str(problem)), style="red" if self.errors.is_terminal else "")
         self.document(
             {
@@ -59,6 +59,6 @@ class Output:
         )
 
     def _warn(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        """Warnings that concern the user; those about the code that calls are for its authors."""
+        """Print warnings that concern the user; warnings for developers only with ``--debug``."""
         if self.debug or not issubclass(category, DeprecationWarning | FutureWarning | ResourceWarning):
             self.errors.print(Text(f"warning: {message}"))

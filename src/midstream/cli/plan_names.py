@@ -11,13 +11,13 @@ from itertools import islice
 
 from midstream.algebra.plan import Plan
 from midstream.errors import BadPlan, PlanError
-from midstream.planning.reorder_joins import join_graphs
-from midstream.query import ContinuousQuery
+from midstream.planned_query import PlannedQuery
+from midstream.planning.join_order.reorder_joins import join_graphs
 
 __all__ = ["name_of", "order_of", "plan_named"]
 
 
-def plan_named(query: ContinuousQuery, name: str | None) -> Plan:
+def plan_named(query: PlannedQuery, name: str | None) -> Plan:
     """The plan that a name means; the default plan without a name."""
     matched = re.fullmatch(r"\s*#(\d{1,9})\s*", name or "")
     if matched is None:
@@ -31,15 +31,15 @@ def plan_named(query: ContinuousQuery, name: str | None) -> Plan:
     return found
 
 
-def name_of(query: ContinuousQuery, plan: Plan, number: int) -> str:
-    """A name that means this plan; ``number`` is its place among the query's plans, counted from 1."""
+def name_of(query: PlannedQuery, plan: Plan, number: int) -> str:
+    """A name of this plan; ``number`` is its position among the query's plans, counted from 1."""
     order = order_of(plan)
     if order is not None:
         try:
             if query.plan(order) == plan:
                 return order
         except PlanError:
-            # The order of a part that a rule made is none of the query's.
+            # A rule may create joins that the query's join orders do not have.
             pass
     return f"#{number}"
 

@@ -1,7 +1,7 @@
 """``midstream run``: a query on Spark, until its input ends or somebody ends it.
 
-Everything the run needs to be taken up again is in its control directory before the first row is read. Ctrl-C and
-SIGTERM end it between two steps of this process: no result is lost or repeated by that, and ``--resume`` goes on.
+Everything that is needed to resume the run is in its control directory before the first row is read. Ctrl-C and
+SIGTERM end it between two steps of this process: no result is lost or repeated by that, and ``--resume`` continues.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow.parquet as pa_parquet
 
 from midstream.cli.failures import DONE, INTERRUPTED, explained
@@ -27,13 +28,15 @@ from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
 from midstream.cli.places import exists, is_remote
 from midstream.cli.plan_names import plan_named
-from midstream.cli.run_file import RunFile, note_failure, running
+from midstream.cli.saved_run import RunFile, note_failure, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
 from midstream.cli.sinks import check_names, check_unused
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
 from midstream.cli.spark_process import spark_session
 from midstream.errors import BadArgument, FinishedRun, NotRunning
 from midstream.query import ContinuousQuery
+from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.messages import Finish, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from midstream.spark import LiveQuery
-    from midstream.spark.control import ControlDirectory
 
 __all__ = ["batch_frame", "run"]
 
@@ -78,10 +80,8 @@ def _failure_noted(control: Path) -> Iterator[None]:
         raise
 
 
-def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
-    """Refuse to take up a run under other conditions, or one that has come to its end. Gives what it told last."""
-    from midstream.spark.control import ControlDirectory
-
+def _check_control(asked: RunFile, until_end: bool) -> Status | None:
+    """Refuse to resume a run under other conditions, or one that has come to its end. Gives what it reported last."""
     control = ControlDirectory(asked.control)
     status = control.status()
     if not asked.has_begun:
@@ -93,33 +93,31 @@ def _check_control(asked: RunFile, until_end: bool) -> dict[str, Any] | None:
         return None
     with contextlib.suppress(NotRunning):
         asked.check_same_as(RunFile.read(asked.control))
-    if status is not None and status.get("has_ended"):
+    if status is not None and status.has_ended:
         raise FinishedRun(
             "this run has come to its end",
             detail=f"Its control directory is {asked.control}, its results are in {asked.sink.shown}.",
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
         )
-    if not until_end and _was_told_of_the_end(control, {} if status is None else status["metrics"]):
+    if not until_end and _is_ending(control, None if status is None else status.metrics.query):
         raise FinishedRun(
-            "this run was on its way to the end of its streams when it was ended",
+            "this run was interrupted while its streams were ending",
             detail="It would take rows that come now for late ones, and drop them.",
             hint="Let it come to its end: add --until-end.",
         )
     return status
 
 
-def _was_told_of_the_end(control: ControlDirectory, metrics: dict[str, Any]) -> bool:
-    """Whether the query of these metrics was told that its streams end."""
-    from midstream.spark.control import is_for
-
+def _is_ending(control: ControlDirectory, query: str | None) -> bool:
+    """Whether the end of its streams was submitted to the query with this id."""
     claims = control.claims()
-    ends = [command for command in control.commands() if command["kind"] == "finish"]
-    return any(is_for(command, metrics.get("query"), claims) for command in ends)
+    ends = [command for command in control.commands() if isinstance(command.action, Finish)]
+    return any(is_for(command, query, claims) for command in ends)
 
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
-    """Refuse a used sink for a run that is to begin, where only Spark can tell one of the two."""
+    """Refuse a used sink for a run that is to begin, where only Spark can look at one of the two."""
     if is_remote(asked.checkpoint) or is_remote(asked.sink.path or ""):
         has_begun = exists(spark, f"{asked.checkpoint}/offsets") if is_remote(asked.checkpoint) else asked.has_begun
         if not has_begun:
@@ -132,7 +130,7 @@ def _run(
     until_end: bool,
     output: Output,
     interruption: _Interruption,
-    before: dict[str, Any] | None,
+    before: Status | None,
 ) -> int:
     from midstream.spark import stream
 
@@ -159,7 +157,7 @@ def _run(
     with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
         watch = _Watch(live, view, LateRowsWarning(found, output), interruption)
         _work(live, writer, watch, until_end)
-    return _told(asked, live, output, time.monotonic() - began, interruption.is_asked, before)
+    return _concluded(asked, live, output, watch.pace(), time.monotonic() - began, interruption.is_asked, before)
 
 
 def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
@@ -223,6 +221,8 @@ class _Watch:
         self._view = view
         self._late_rows = late_rows
         self._interruption = interruption
+        self._first: tuple[float, int] | None = None
+        self._last: tuple[float, int] | None = None
 
     def for_ever(self, running: StreamingQuery) -> None:
         """Until the query is interrupted or fails."""
@@ -249,8 +249,18 @@ class _Watch:
 
     def _look(self) -> None:
         metrics = self._live.metrics()
+        seen = time.monotonic(), _rows_in(metrics)
+        if metrics["batches"] and (self._last is None or seen[1] > self._last[1]):
+            self._first, self._last = self._first or seen, seen
         self._view.show(metrics, self._live.rates())
         self._late_rows.check(metrics)
+
+    def pace(self) -> float | None:
+        """Rows per second after the first batch; None if there was no other."""
+        self._look()
+        if self._first is None or self._last is None or self._last[0] <= self._first[0]:
+            return None
+        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
 
 
 def _noting(running: StreamingQuery, problems: list[BaseException]) -> Any:
@@ -318,32 +328,31 @@ def _total_rows(sources: list[StreamSource]) -> int | None:
     return None
 
 
-def _told(
+def _concluded(
     asked: RunFile,
     live: LiveQuery,
     output: Output,
+    rows_per_second: float | None,
     seconds: float,
     is_interrupted: bool,
-    before: dict[str, Any] | None,
+    before: Status | None,
 ) -> int:
     """Say what was done, and what can be done next. Counts are of the whole run, also of what went ``before``."""
-    from midstream.spark.control import ControlDirectory
-
     metrics = live.metrics()
     if before is not None and not metrics["batches"]:
         # Nothing has come since.
-        metrics = before["metrics"]
+        metrics = msgspec.to_builtins(before.metrics)
     streams = metrics["streams"]
     rows = _rows_in(metrics)
-    new_rows = rows - (0 if before is None else _rows_in(before["metrics"]))
+    new_rows = rows - (0 if before is None else before.metrics.rows)
     state = "interrupted" if is_interrupted else "finished"
     resume = f"midstream run --resume {shlex.quote(_shown(asked.control))}"
-    is_ending = is_interrupted and _was_told_of_the_end(ControlDirectory(asked.control), metrics)
+    is_ending = is_interrupted and _is_ending(ControlDirectory(asked.control), metrics["query"])
     resume += " --until-end" if is_ending else ""
     output.say(
         f"{state}: {rows:,} rows in, {metrics['results']:,} results, {metrics['batches']:,} batches in {seconds:,.1f} s"
-        + (f" ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows == rows else "")
-        + (f"; {new_rows:,} rows of them now ({new_rows / seconds:,.0f} rows/s)" if seconds and new_rows < rows else "")
+        + (f"; {new_rows:,} of the rows since it was resumed" if new_rows < rows else "")
+        + (f" ({rows_per_second:,.0f} rows/s after the first batch)" if rows_per_second is not None else "")
     )
     for name, counts in streams.items():
         for number, what in (
@@ -356,9 +365,9 @@ def _told(
     if asked.sink.path is not None:
         output.say(f"results: {escape(asked.sink.shown)}")
     if is_interrupted:
-        output.say(f"to go on: {escape(resume)}")
+        output.say(f"to resume: {escape(resume)}")
         if is_ending:
-            output.say("the end of the streams was told to the query: rows that come from now on are late")
+            output.say("the streams are ending: rows that come from now on are late")
     elif asked.sink.is_file:
         output.say(f"to compare with DuckDB: midstream verify {escape(shlex.quote(_shown(asked.control)))}")
     output.document(
@@ -371,7 +380,10 @@ def _told(
             "seconds": seconds,
             "streams": streams,
             "plan": live.plan.explain(),
-            "migrations": [{key: entry[key] for key in ("id", "strategy", "state")} for entry in live.history()],
+            "migrations": [
+                {"number": migration.number, "strategy": migration.strategy, "state": migration.state}
+                for migration in live.history()
+            ],
             "control": str(asked.control),
             "checkpoint": asked.checkpoint,
             "sink": asked.sink.shown,

@@ -26,7 +26,7 @@ __all__ = ["RATE", "check_columns", "kind_of", "schema_from_ddl", "schema_of_fil
 
 INSTANT = pa.timestamp("us", "UTC")
 RATE = pa.schema({"timestamp": INSTANT, "value": pa.int64()})
-"""What Spark's rate source gives."""
+"""The schema of Spark's rate source."""
 
 _BLOCK_BYTES = 1 << 20
 _PLAIN = {
@@ -62,7 +62,7 @@ def schema_from_ddl(text: str, stream: str) -> pa.Schema:
         raise BadArgument(
             f'cannot read the schema "{text}" of stream "{stream}"',
             detail=f"{said[:1].upper()}{said[1:]}.",
-            hint='Write names and types of Spark SQL: "ts timestamp, id long, price double".',
+            hint='Write column names and Spark SQL types: "ts timestamp, id long, price double".',
         ) from None
 
 
@@ -85,7 +85,7 @@ def _arrow_type(kind: exp.DataType) -> pa.DataType:
 
 
 def schema_of_file(path: Path, format_: str, separator: str = ",", has_header: bool = True) -> pa.Schema:
-    """The columns of a file, by its first rows where it does not say."""
+    """The columns of a file, inferred from its first rows if it has no schema."""
     readers: dict[str, Callable[[], pa.Schema]] = {
         "parquet": lambda: pa_parquet.read_schema(path),
         "csv": lambda: (
@@ -99,7 +99,8 @@ def schema_of_file(path: Path, format_: str, separator: str = ",", has_header: b
     }
     if format_ not in readers:
         raise BadArgument(
-            f"the columns of {path} cannot be found without Spark", hint='Give --schema STREAM="ts timestamp, id long".'
+            f"cannot infer the columns of {path} without Spark",
+            hint='Declare them: --schema STREAM="ts timestamp, id long".',
         )
     try:
         found = readers[format_]()
@@ -107,7 +108,7 @@ def schema_of_file(path: Path, format_: str, separator: str = ",", has_header: b
         raise UnreadableFile(
             f"cannot read {path} as {format_}", detail=f"{str(problem).splitlines()[0].rstrip('.')}."
         ) from None
-    # Spark has microseconds only, and takes times without a zone in text for instants.
+    # Spark has only microseconds, and reads times without a zone in text as instants.
     is_text = format_ != "parquet"
     fields = []
     for field in found:
@@ -126,7 +127,7 @@ def check_columns(stream: str, schema: pa.Schema, path: Path) -> None:
             raise MissingColumn(
                 f'column "{name}" of stream "{stream}" is not in its files',
                 detail=f"{path} has the columns {quoted(there.values())}.",
-                hint=did_you_mean(name, there.values()) or "Leave it out of --schema.",
+                hint=did_you_mean(name, there.values()) or "Remove it from --schema.",
             )
 
 

@@ -1,7 +1,7 @@
 """Sinks as the command line names them: where results go.
 
     parquet:DIR, csv:DIR, json:DIR     files, each result exactly once
-    console, noop                      to be looked at, or thrown away
+    console, noop                      printed, or discarded
     FORMAT or FORMAT:PATH              anything else that Spark can write a stream to, with --sink-option key=value
 
 >>> read_sink("json:out", []).format
@@ -22,17 +22,17 @@ from midstream.errors import BadArgument, DuplicateName, PathProblem, quoted
 __all__ = ["Sink", "check_names", "check_unused", "read_sink"]
 
 FILES = ("parquet", "csv", "json", "orc", "text")
-# Spark writes milliseconds unless it is told otherwise; event times have microseconds.
+# Spark writes milliseconds by default; event times have microseconds.
 _TEXT_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _WITH_SPACES = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 _DEFAULTS = {"csv": {"header": "true", **_TEXT_TIMES, **_WITH_SPACES}, "json": _TEXT_TIMES}
-"""Options that a sink has unless they are given."""
-# Nothing between two commas is NULL and "" an empty text, if what NULL is called is no text that occurs.
+"""Default options of a sink."""
+# An empty field is NULL and "" an empty text, if nullValue is a text that does not occur.
 _READ_AGAIN = {"csv": {"multiLine": "true", "nullValue": "\0"}}
-"""Options that give back what was written."""
+"""Options for reading back exactly what was written."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Sink:
 
     @property
     def reading_options(self) -> dict[str, str]:
-        """The options by which Spark reads the results as they were."""
+        """The options with which Spark reads back the results unchanged."""
         return {**_READ_AGAIN.get(self.format, {}), **self.options}
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Sink:
 
 
 def read_sink(text: str, options: Sequence[str]) -> Sink:
-    """The sink that ``--sink`` and ``--sink-option`` speak of."""
+    """Parse ``--sink`` and ``--sink-option``."""
     chosen: dict[str, str] = {}
     for option in options:
         key, found, value = option.partition("=")
@@ -82,14 +82,14 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     if not is_remote(path):
         path = os.path.abspath(os.path.expanduser(path))
         if os.path.isfile(path):
-            raise PathProblem(f"the sink {path} is a file", hint="Results go into a directory of files.")
+            raise PathProblem(f"the sink {path} is a file", hint="Use a directory; results are written as files in it.")
     for name, value in _DEFAULTS.get(format_, {}).items():
         chosen.setdefault(name, value)
     return Sink(format_, path, chosen)
 
 
 def check_names(sink: Sink, names: Sequence[str]) -> None:
-    """Refuse columns that Spark takes for the same: it would write them to files, but could not read them again."""
+    """Refuse columns that differ only in case: Spark would write them to files, but could not read them back."""
     by_lower: dict[str, list[str]] = {}
     for name in names:
         by_lower.setdefault(name.lower(), []).append(name)
@@ -97,20 +97,20 @@ def check_names(sink: Sink, names: Sequence[str]) -> None:
     if sink.is_file and alike is not None:
         raise DuplicateName(
             f"files cannot have two columns with the names {quoted(alike)}",
-            detail="To Spark upper and lower case are the same.",
+            detail="Spark ignores the case of column names.",
             hint="Give them different names in the select list: expression AS name.",
         )
 
 
 def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> None:
-    """Refuse, for a run that is to begin, a directory of files that another has written to, if it can be looked at.
+    """Refuse to start a new run with a directory that another run has written to, if it can be inspected.
 
-    Spark numbers the batches that a directory has. To a query that begins anew its first batches would seem to be there
-    already, and their results would be lost without a word.
+    Spark numbers the batches in a directory. The first batches of a new query would seem to be there already, and their
+    results would be lost silently.
     """
     if sink.is_file and sink.path is not None and exists(f"{sink.path}/_spark_metadata"):
         raise PathProblem(
-            f"the sink {sink.path} has the results of another run",
-            detail="The checkpoint is new: this run begins at the first row.",
-            hint="Give another directory, remove this one, or resume the run that wrote it.",
+            f"the sink {sink.path} already has the results of another run",
+            detail="The checkpoint is new, so this run starts at the first row.",
+            hint="Use another directory, remove this one, or resume the run that wrote it.",
         )

@@ -32,12 +32,12 @@ from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did
 __all__ = ["StreamSource", "choose_event_time", "local_files", "read_lateness", "stream_sources"]
 
 FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc"}
-"""File formats by the ending of a file's name."""
+"""File formats by file extension."""
 ENDLESS = ("rate", "rate-micro-batch", "socket")
-"""Formats that are there to try things out, and have no end."""
+"""Formats for trying things out, which never end."""
 _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
 _EVENT_TIMES = ("ts", "time", "timestamp", "event_time")
-"""Names that an event time column has when nobody says which it is."""
+"""Default names of an event-time column."""
 _UNITS = {
     "us": "microseconds",
     "ms": "milliseconds",
@@ -52,19 +52,19 @@ _UNITS = {
 }
 _MOST_DIGITS = 18
 _LOOKED_AT = 10_000
-"""Files of a directory whose names are looked at for the format."""
+"""Maximum number of files of a directory that are inspected for the format."""
 
 
 @dataclass(frozen=True)
 class StreamSource:
-    """One stream: where its rows come from, and what the user said of its columns and its time."""
+    """One stream: its source, and the columns, event time and lateness that the user declared."""
 
     name: str
     format: str
     path: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
-    """Spark DDL; None: as found."""
+    """Spark DDL; None: inferred."""
     event_time: str | None = None
     lateness: str | None = None
 
@@ -74,18 +74,18 @@ class StreamSource:
 
     @property
     def has_end(self) -> bool:
-        """Whether all its rows can have been read."""
+        """Whether the stream is finite."""
         return self.format not in ENDLESS
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def option(self, name: str) -> str | None:
-        """An option's value; Spark does not look at the case of names."""
+        """An option's value; Spark ignores the case of option names."""
         return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
 
     def with_defaults(self) -> StreamSource:
-        """With the options that keep bad rows from passing as NULL; what the user set stays."""
+        """With the options that make malformed rows fail instead of becoming NULL; options set by the user are kept."""
         chosen: dict[str, str] = {}
         if self.format in ("csv", "json"):
             chosen["mode"] = "FAILFAST"
@@ -96,13 +96,13 @@ class StreamSource:
             if has_header.lower() == "true":
                 chosen["enforceSchema"] = "false"
         if self.path is not None and not is_remote(self.path) and not _is_partitioned(self.path):
-            # Else Spark passes over folders inside folders, without a word.
+            # Otherwise Spark silently skips nested directories.
             chosen["recursiveFileLookup"] = "true"
         missing = {name: value for name, value in chosen.items() if self.option(name) is None}
         return replace(self, options={**self.options, **missing})
 
     def place_of_stream(self) -> tuple[str | None, dict[str, str]]:
-        """The path and options by which Spark reads the files as a stream: a single file by its folder and its name."""
+        """The path and options with which Spark reads the files as a stream; a single file by directory and name."""
         if self.path is None or is_remote(self.path) or not os.path.isfile(self.path):
             return self.path, dict(self.options)
         folder, name = os.path.split(self.path)
@@ -131,7 +131,7 @@ def stream_sources(
     event_times: Sequence[str] = (),
     lateness: Sequence[str] = (),
 ) -> list[StreamSource]:
-    """What the command line's options say of the streams; each is ``name=value`` or, where it makes sense, for all."""
+    """Parse the options that describe streams; each is ``name=value`` or, where it makes sense, a value for all."""
     places: dict[str, str] = {}
     for text in streams:
         name, found, place = text.partition("=")
@@ -143,7 +143,7 @@ def stream_sources(
             raise BadArgument(f'--stream names "{name.strip()}" twice', hint="Each stream has one source.")
         places[name.strip()] = place.strip()
     if not places:
-        raise BadArgument("there is no --stream", hint="Say where rows come from: --stream orders=data/orders.")
+        raise BadArgument("--stream is missing", hint="Set where rows come from: --stream orders=data/orders.")
     of_stream = _options_by_stream(options, places)
     schema_of = _by_stream("--schema", schemas, places, is_for_all_too=len(places) == 1)
     event_time_of = _by_stream("--event-time", event_times, places, is_for_all_too=True)
@@ -178,14 +178,14 @@ def choose_event_time(stream: str, kinds: Mapping[str, str], chosen: str | None)
         if usual in called:
             return called[usual]
     raise BadStreamDeclaration(
-        f'which column of stream "{stream}" is its event time?',
+        f'cannot choose the event-time column of stream "{stream}"',
         detail=f"The stream has the columns {quoted(kinds)}.",
-        hint=f"Say --event-time {stream}=COLUMN: a timestamp or a whole number.",
+        hint=f"Set --event-time {stream}=COLUMN, a timestamp or integer column.",
     )
 
 
 def read_lateness(text: str, stream: str) -> int | str:
-    """Ticks, or a duration in words that a stream's declaration takes.
+    """Ticks, or a duration as text that a stream's declaration accepts.
 
     >>> read_lateness("30", "orders"), read_lateness("5min", "orders"), read_lateness("2 hours", "orders")
     (30, '5 minutes', '2 hours')
@@ -212,13 +212,13 @@ def local_files(path: str) -> Iterator[Path]:
         if os.path.isfile(found):
             yield Path(found)
         for folder, inside, files in os.walk(found):
-            # As Spark sees it: these names are not data.
+            # As in Spark, these names are not data.
             inside[:] = sorted(name for name in inside if not name.startswith(("_", ".")))
             yield from (Path(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
 
 
 def _is_partitioned(path: str) -> bool:
-    """Whether folders are called as Spark calls those of a partitioned table, ``day=2024-01-31``."""
+    """Whether directories are named like those of a partitioned table, ``day=2024-01-31``."""
     return any("=" in name for found in glob.glob(path) or [path] for _, inside, _ in os.walk(found) for name in inside)
 
 
@@ -240,7 +240,7 @@ def _checked_path(name: str, path: str) -> str:
     absolute = os.path.abspath(os.path.expanduser(path))
     if glob.has_magic(absolute):
         if not glob.glob(absolute, recursive=True):
-            raise PathProblem(f'nothing fits the path "{path}" of stream "{name}"', detail=f"Looked for {absolute}.")
+            raise PathProblem(f'no file matches the path "{path}" of stream "{name}"', detail=f"Looked for {absolute}.")
     elif not os.path.exists(absolute):
         parent = Path(absolute).parent
         beside = sorted(entry.name for entry in parent.iterdir()) if parent.is_dir() else []
@@ -248,15 +248,17 @@ def _checked_path(name: str, path: str) -> str:
             f'the path "{path}" of stream "{name}" does not exist',
             detail=f"Looked for {absolute}.",
             hint=did_you_mean(Path(absolute).name, beside)
-            or "Make the directory first if its files are still to come, and name their format: json:DIR.",
+            or "If its files arrive later, create the directory first and name their format: json:DIR.",
         )
     elif not os.access(absolute, os.R_OK):
-        raise PathProblem(f'the path "{path}" of stream "{name}" must not be read', hint="Look at its permissions.")
+        raise PathProblem(
+            f'cannot read the path "{path}" of stream "{name}": permission denied', hint="Check its permissions."
+        )
     return absolute
 
 
 def _found_format(name: str, path: str) -> str:
-    """The format that the names of the files tell."""
+    """The format, from the extensions of the files."""
     by_itself = _format_of(path)
     found = {_format_of(file.name): file.name for file in islice(local_files(path), _LOOKED_AT)}
     if by_itself is not None and not found:
@@ -307,7 +309,7 @@ def _by_stream(option: str, texts: Iterable[str], names: Mapping[str, str], is_f
             own[name.strip()] = value.strip()
         elif found and re.fullmatch(r"\s*\w+\s*", name):
             raise BadArgument(
-                f'{option} "{text}" speaks of "{name.strip()}", which is no stream',
+                f'{option} "{text}" names "{name.strip()}", which is not a stream',
                 detail=f"The streams are {quoted(names)}.",
                 hint=did_you_mean(name.strip(), names),
             )

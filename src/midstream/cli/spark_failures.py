@@ -1,8 +1,8 @@
 """What Spark's exceptions mean to the user of the command line.
 
-An exception of Spark's is a page of text: a message for each layer it went through, with the reason somewhere in the
-middle. Here the reason is looked for, and becomes an error of midstream's with one sentence, the facts, and what to do.
-What is not known keeps Spark's own words for it, without the stack trace.
+A Spark exception is a page of text: a message for each layer it passed through, with the reason somewhere in the
+middle. This module extracts the reason and turns it into a midstream error with one sentence, the facts, and what to
+do. Unknown reasons keep Spark's own message, without the stack trace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PORTS = {
     "SparkUI": "spark.ui.port",
     "org.apache.spark.network.netty.NettyBlockTransferService": "spark.blockManager.port",
 }
-"""The settings of ports other than the driver's, by what Spark calls the service that needs them."""
+"""Settings of ports other than the driver's, by Spark's name of the service."""
 _SHOWN_CHARACTERS = 400
 
 
@@ -43,7 +43,7 @@ def is_of_spark(problem: BaseException) -> bool:
 
 
 def explain_spark_failure(problem: BaseException, log: Path | None = None) -> MidstreamError:
-    """The error that it is; ``log`` has what Java said while it started."""
+    """The midstream error for a Spark exception; ``log`` has Java's output during startup."""
     text = _all_text(problem)
     if "JAVA_GATEWAY_EXITED" in text or "Java gateway process exited" in text:
         return _java_problem(log)
@@ -62,7 +62,7 @@ def _all_text(problem: BaseException) -> str:
     parts = []
     pending: list[BaseException | None] = [problem]
     while pending and (one := pending.pop()) is not None:
-        # What was captured from Java asks Java for its text, which may be gone.
+        # str() of a captured Java exception asks the JVM for its text, which may have exited.
         said = getattr(one, "_desc", None) or str(one)
         parts += [f"{type(one).__name__}: {said}", str(getattr(one, "_stackTrace", None) or "")]
         following = getattr(one, "_cause", None) or one.__cause__
@@ -89,10 +89,10 @@ def _malformed_row(text: str) -> MidstreamError | None:
     if header or lengths:
         where = re.search(r"CSV file: (?:file:)?(\S+)", text)
         return MissingColumn(
-            "the header of a CSV file does not fit the schema",
+            "the header of a CSV file does not match the schema",
             detail=(f"Its header is {header[1].strip()}, the schema {header[2].strip()}. " if header else "")
             + (f"The file is {_path(where[1])}." if where else ""),
-            hint="Give the columns by --schema as the file has them, in its order.",
+            hint="Declare the file's columns with --schema, in their order in the file.",
         )
     if matched is None:
         return None
@@ -102,10 +102,10 @@ def _malformed_row(text: str) -> MidstreamError | None:
     if record is not None:
         record += f": {_short(value[1])} cannot be read." if value else "."
     return MalformedRow(
-        "a row does not fit its stream's columns" + (f" in {_path(place[1])}" if place else ""),
+        "a row does not match its stream's columns" + (f" in {_path(place[1])}" if place else ""),
         detail=record,
-        hint="Mend the row or give other types by --schema. With --option STREAM.mode=PERMISSIVE what cannot be read "
-        "is NULL.",
+        hint="Fix the row, or set other types with --schema. With --option STREAM.mode=PERMISSIVE, values that cannot "
+        "be read are NULL.",
     )
 
 
@@ -117,12 +117,12 @@ def _unreadable_file(text: str) -> MidstreamError | None:
     missing = "FileNotFound" in text or "FILE_NOT_EXIST" in text
     if missing:
         return UnreadableFile(
-            f"the file {_path(matched[1])} is gone", hint="Files of a stream must stay until they were read."
+            f"the file {_path(matched[1])} is gone", hint="Keep the files of a stream until they have been read."
         )
     return UnreadableFile(
         f"cannot read the file {_path(matched[1])}",
         detail=f"{_short(reasons[-1]).rstrip('.')}." if reasons[-1] else None,
-        hint="Mend it or take it away, then resume; --option STREAM.ignoreCorruptFiles=true passes over such files.",
+        hint="Fix or remove it, then resume; --option STREAM.ignoreCorruptFiles=true skips such files.",
     )
 
 
@@ -135,8 +135,8 @@ def _no_columns(text: str) -> MidstreamError | None:
     if "[UNABLE_TO_INFER_SCHEMA]" not in text:
         return None
     return BadArgument(
-        "the columns of a stream cannot be found: there are no files yet",
-        hint='Give them: --schema STREAM="ts timestamp, id long".',
+        "cannot infer the columns of a stream: there are no files yet",
+        hint='Declare them: --schema STREAM="ts timestamp, id long".',
     )
 
 
@@ -151,7 +151,7 @@ def _unknown_format(text: str) -> MidstreamError | None:
         return None
     return UnknownFormat(
         f'"{matched[1]}" is neither a path that exists nor a format that Spark knows',
-        hint="Look at the spelling. Formats in packages of their own need --conf spark.jars.packages=...",
+        hint="Check the spelling. Formats in separate packages need --conf spark.jars.packages=...",
     )
 
 
@@ -162,7 +162,7 @@ def _port_in_use(text: str) -> MidstreamError | None:
     setting = _PORTS.get(service[1] if service else "", "spark.driver.port")
     return PortInUse(
         f"a port that Spark needs is in use{f' (of {service[1]})' if service else ''}",
-        hint=f"End the process that has it, or let the system choose another: --conf {setting}=0.",
+        hint=f"Stop the process that uses it, or let the system choose another: --conf {setting}=0.",
     )
 
 
@@ -171,8 +171,8 @@ def _no_cluster(text: str) -> MidstreamError | None:
         return None
     matched = re.search(r"Could not parse Master URL: '?([^'\s]+)", text)
     return SparkFailed(
-        f'"{matched[1]}" is no master' if matched else "no Spark master answers",
-        hint="Give one that runs: --master spark://HOST:7077, or --master 'local[2,4]' for this machine alone.",
+        f'"{matched[1]}" is not a Spark master' if matched else "no Spark master answers",
+        hint="Use a running one: --master spark://HOST:7077, or --master 'local[2,4]' for this machine only.",
     )
 
 
@@ -186,27 +186,27 @@ def _other_checkpoint(text: str) -> MidstreamError | None:
     if not any(sign in text for sign in signs):
         return None
     return CheckpointMismatch(
-        "the checkpoint belongs to another query", hint="Give the checkpoint that this query began with, or a new one."
+        "the checkpoint belongs to another query", hint="Use the checkpoint this query was started with, or a new one."
     )
 
 
 def _concurrent(text: str) -> MidstreamError | None:
     if "CONCURRENT_STREAM_LOG_UPDATE" not in text and "Multiple streaming queries are concurrently using" not in text:
         return None
-    return errors.AlreadyRunning("another query uses the same checkpoint", hint="End one of them.")
+    return errors.AlreadyRunning("another query uses the same checkpoint", hint="Stop one of them.")
 
 
 def _out_of_memory(text: str) -> MidstreamError | None:
     if "java.lang.OutOfMemoryError" not in text:
         return None
-    return SparkFailed("Spark's Java ran out of memory", hint="Give it more: --conf spark.driver.memory=4g.")
+    return SparkFailed("Spark's Java ran out of memory", hint="Increase it: --conf spark.driver.memory=4g.")
 
 
 def _gone(text: str) -> MidstreamError | None:
     is_refused = re.search(r"^ConnectionRefusedError|Py4JNetworkError|Answer from Java side is empty", text, re.M)
     if is_refused is None:
         return None
-    return SparkFailed("Spark's Java process is gone", hint="It may have been killed, or run out of memory.")
+    return SparkFailed("Spark's Java process has exited", hint="It may have been killed, or run out of memory.")
 
 
 _KNOWN: tuple[Callable[[str], MidstreamError | None], ...] = (
@@ -224,7 +224,7 @@ _KNOWN: tuple[Callable[[str], MidstreamError | None], ...] = (
     _no_schema,
     _gone,
 )
-"""Tried in this order: reasons first, then what they may lead to."""
+"""Tried in this order: causes before their consequences."""
 
 
 def _java_problem(log: Path | None) -> MidstreamError:
@@ -234,24 +234,24 @@ def _java_problem(log: Path | None) -> MidstreamError:
     if port is not None:
         return port
     if "UnsupportedClassVersionError" in said:
-        return JavaMissing("the Java that was found is too old", hint="Spark needs Java 17 or later: set JAVA_HOME.")
+        return JavaMissing("the installed Java is too old", hint="Spark needs Java 17 or later: set JAVA_HOME.")
     if "JAVA_HOME is not set" in said or re.search(r"java'?: (?:No such file or directory|.*not found)", said):
         return JavaMissing(
             "Java is not installed, or not found",
             detail="Looked at JAVA_HOME and the PATH.",
-            hint="Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is.",
+            hint="Spark needs Java 17 or later: install it, or set JAVA_HOME to its directory.",
         )
     unresolved = re.search(r"unresolved dependency: ([^\s:]+(?:[#;][^\s:]+)*)", said)
     if unresolved is not None:
         return BadArgument(
             f"the package {unresolved[1]} could not be found",
-            hint="Look at --conf spark.jars.packages: it takes GROUP:NAME:VERSION, and needs a repository in reach.",
+            hint="Check --conf spark.jars.packages: it takes GROUP:NAME:VERSION and needs a reachable repository.",
         )
     lines = [line.strip() for line in said.splitlines() if re.search(r"Error|Exception|error:", line)]
     return SparkFailed(
-        "Spark's Java process ended while it started",
+        "Spark's Java process exited during startup",
         detail=f"It said: {_short(lines[0])}" if lines else None,
-        hint="Look at the --conf settings; --debug shows all that it said.",
+        hint="Check the --conf settings; --debug shows its whole output.",
     )
 
 
@@ -269,5 +269,5 @@ def _short(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    """A path out of a sentence."""
+    """A path from a sentence, without punctuation."""
     return re.sub(r"^/+", "/", text.rstrip(".,;:"))

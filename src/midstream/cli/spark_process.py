@@ -1,6 +1,6 @@
-"""Spark for a command: started quietly, stopped at the end, its log in a file.
+"""A Spark session for a command: started quietly, stopped at the end, with its log in a file.
 
-With ``--debug`` the log is on the terminal.
+With ``--debug`` the log goes to the terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["spark_session"]
 def spark_session(
     master: str, cells: int | None, settings: Mapping[str, str], log: Path | None, shows_rows: bool = False
 ) -> Iterator[SparkSession]:
-    """A session whose process writes to ``log``; to the terminal, if that is None.
+    """A session whose process writes to ``log``, or to the terminal if that is None.
 
     ``shows_rows``: what Java prints is for the user (the console sink), so standard output stays.
     """
@@ -31,7 +31,7 @@ def spark_session(
     try:
         with passing_session(master, cells or 1, settings, log, keep_output=shows_rows) as spark:
             if cells is None and not is_one_machine(master):
-                # As many as the query will have.
+                # One partition per cell of the query.
                 spark.conf.set("spark.sql.shuffle.partitions", str(max(1, spark.sparkContext.defaultParallelism)))
             yield spark
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""What typer does otherwise: flags are shown as flags, and with ``--json`` a usage error is a JSON document, too."""
+"""Changes to typer: help shows flags without a value, and with ``--json`` a usage error is also a JSON document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Group(TyperGroup):
             code = super().main(args, **{**options, "standalone_mode": False})
         except typer.TyperException as problem:
             message = str(problem.format_message()) if hasattr(problem, "format_message") else str(problem)
-            Output(as_json=True).failure(BadArgument(message.rstrip("."), hint="--help shows how it is called."))
+            Output(as_json=True).failure(BadArgument(message.rstrip("."), hint="Run with --help for usage."))
             code = 2
         sys.exit(code or 0)
 

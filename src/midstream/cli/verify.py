@@ -1,12 +1,12 @@
-"""``midstream verify``: is the result of a finished run what the query means?
+"""``midstream verify``: compare the result of a finished run with what the query means.
 
-DuckDB computes the query anew from its text over the whole input (``midstream.testing.oracle``, which shares no code
+DuckDB recomputes the query from its text over the whole input (``midstream.testing.oracle``, which shares no code
 with what it judges), and the two are compared. Queries of joins are compared row by row: every result must be there
 exactly once. Others are compared as snapshots: at every instant where anything changes if the input is small, else at
 some.
 
-Spark reads the files, as it did for the query. Rows that were late were dropped by the query and are known to DuckDB:
-then results may lack, and no comparison can tell why.
+Spark reads the files, as it did for the query. DuckDB also sees the late rows that the query dropped: results may then
+be missing, and no comparison can determine why.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from midstream.cli.failures import DONE, FAILED
 from midstream.cli.output import Output, escape
 from midstream.cli.places import is_remote
 from midstream.cli.run import batch_frame
-from midstream.cli.run_file import MASTER, RunFile, is_running
+from midstream.cli.saved_run import MASTER, RunFile, is_running
 from midstream.cli.spark_process import spark_session
 from midstream.errors import AlreadyRunning, BadArgument, RunError
-from midstream.spark.remote import RemoteQuery
+from midstream.runtime.messages import ClusterMetrics
+from midstream.runtime.remote import RemoteQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 SNAPSHOT_WORK = 50_000_000
-"""Rows times instants that DuckDB is given when it takes snapshots: some seconds."""
+"""Maximum rows times instants of DuckDB's snapshots: a few seconds."""
 FEWEST_INSTANTS = 20
 
 
@@ -48,8 +49,8 @@ class _Verdict:
 
 
 def verify(control: Path, output: Output) -> int:
-    """Compare, and say what was found; gives the exit code."""
-    # First of all, so that a missing package is told at once.
+    """Compare, report the differences, and return the exit code."""
+    # Imported first, so that a missing package is reported at once.
     from midstream.testing import oracle
 
     remote = RemoteQuery(control)
@@ -64,9 +65,9 @@ def verify(control: Path, output: Output) -> int:
         with output.errors.status("reading the results ..."):
             results = _results(spark, asked, remote)
     remarks = _remarks(metrics, tables)
-    if results.num_rows != metrics["results"]:
-        remarks.append(f"The query gave {metrics['results']:,} results; now there are {results.num_rows:,}.")
-    with output.errors.status("computing the query anew with DuckDB ..."):
+    if results.num_rows != metrics.results:
+        remarks.append(f"The query emitted {metrics.results:,} results; now there are {results.num_rows:,}.")
+    with output.errors.status("recomputing the query with DuckDB ..."):
         try:
             verdict = _rows_compared(remote, tables, results)
         except oracle.OracleError:
@@ -75,11 +76,11 @@ def verify(control: Path, output: Output) -> int:
                 verdict = _snapshots_compared(remote, tables, results)
             except oracle.OracleError as problem:
                 reason = str(problem).partition("\n")[0]
-                raise RunError("DuckDB cannot compute this query, so that nothing is verified", detail=reason) from None
+                raise RunError("cannot verify the run: DuckDB cannot compute this query", detail=reason) from None
     for line in [verdict.sentence, *verdict.examples, *remarks]:
         output.say(escape(line))
     if not verdict.is_same and remarks:
-        output.say("So the comparison cannot be exact: results that these rows have are missing for a reason.")
+        output.say("Missing results may be due to these rows: the query did not see the same input as DuckDB.")
     output.document(
         {
             "same": verdict.is_same,
@@ -92,29 +93,32 @@ def verify(control: Path, output: Output) -> int:
     return DONE if verdict.is_same else FAILED
 
 
-def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> dict[str, Any]:
-    """The last figures of a run that can be verified."""
+def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> ClusterMetrics:
+    """The last metrics of a run that can be verified."""
     if is_running(remote.control_dir):
-        raise AlreadyRunning("the query still runs", hint="Wait for its end: midstream status shows how far it is.")
+        raise AlreadyRunning(
+            "the query is still running", hint="Wait until it has finished; midstream status shows its progress."
+        )
     status = remote.status()
-    if status is None or not status.get("has_ended"):
+    if status is None or not status.has_ended:
         raise RunError(
-            "the run has not come to its end: results are still held",
-            hint=f"Let it read on to the end: midstream run --resume {asked.control} --until-end.",
+            "the run has not finished: some results are still buffered",
+            hint=f"Finish it: midstream run --resume {asked.control} --until-end.",
         )
     if not asked.sink.is_file:
-        raise BadArgument(f"what went to {asked.sink.shown} cannot be read again", hint="Run with --sink parquet:DIR.")
+        raise BadArgument(
+            f"results written to {asked.sink.shown} cannot be read back", hint="Run with --sink parquet:DIR."
+        )
     unread = [source.name for source in asked.streams if not source.is_file]
     if unread:
-        raise BadArgument(f'the rows of stream "{unread[0]}" cannot be read again', hint="Only files can.")
-    metrics: dict[str, Any] = status["metrics"]
-    return metrics
+        raise BadArgument(f'the rows of stream "{unread[0]}" cannot be read back', hint="Use files as input.")
+    return status.metrics
 
 
 def _results(spark: SparkSession, asked: RunFile, remote: RemoteQuery) -> pa.Table:
-    """What the run wrote. Spark knows which files count: those of failed attempts may lie beside them."""
+    """The results that the run wrote. Spark's log lists the committed files; those of failed attempts may remain."""
     from midstream.engine.output import output_schema
-    from midstream.spark.types import spark_schema
+    from midstream.spark.spark_types import spark_schema
 
     schema = spark_schema(output_schema(remote.query.plan()))
     assert asked.sink.path is not None
@@ -124,15 +128,15 @@ def _results(spark: SparkSession, asked: RunFile, remote: RemoteQuery) -> pa.Tab
     return reader.load(asked.sink.path).toArrow()
 
 
-def _remarks(metrics: dict[str, Any], tables: dict[str, pa.Table]) -> list[str]:
-    """Why DuckDB may know other rows than the query did."""
+def _remarks(metrics: ClusterMetrics, tables: dict[str, pa.Table]) -> list[str]:
+    """Reasons why DuckDB may see other rows than the query did."""
     remarks = []
-    for name, counts in metrics["streams"].items():
-        if counts["late"]:
-            remarks.append(f"{counts['late']:,} rows of {name} were late, and dropped by the query.")
+    for name, counts in metrics.streams.items():
+        if counts.late:
+            remarks.append(f"{counts.late:,} rows of {name} were late and dropped by the query.")
         there = tables[name].num_rows
-        if there != counts["rows"]:
-            remarks.append(f"The query read {counts['rows']:,} rows of {name}; now there are {there:,}.")
+        if there != counts.rows:
+            remarks.append(f"The query read {counts.rows:,} rows of {name}; now there are {there:,}.")
     return remarks
 
 
@@ -158,7 +162,7 @@ def _snapshots_compared(remote: RemoteQuery, tables: dict[str, pa.Table], result
 
     rows = sum(table.num_rows for table in tables.values())
     most = max(FEWEST_INSTANTS, SNAPSHOT_WORK // max(1, rows))
-    # A row begins and ends: there are at most twice as many instants as rows.
+    # A row has a start and an end: there are at most twice as many instants as rows.
     event_times = [tables[stream.name].column(stream.event_time) for stream in remote.query.streams]
     changes = [results.column("valid_from"), results.column("valid_to"), *event_times]
     instants = None if 2 * rows <= most else _sample(changes, most)
@@ -173,12 +177,12 @@ def _snapshots_compared(remote: RemoteQuery, tables: dict[str, pa.Table], result
             results.num_rows, False, f"{results.num_rows:,} results; compared {where}: {headline}", examples, counts
         )
     return _Verdict(
-        results.num_rows, True, f"{results.num_rows:,} results; as bags equal to DuckDB's {where}", (), counts
+        results.num_rows, True, f"{results.num_rows:,} results; equal as bags to DuckDB's {where}", (), counts
     )
 
 
 def _sample(changes: Sequence[pa.ChunkedArray], most: int) -> list[int]:
-    """Instants at which rows come or results change, evenly spread, each with the instant before."""
+    """Instants at which rows arrive or results change, evenly spread, each with the instant before."""
     found = [_ticks(column).unique() for column in changes]
     instants = sorted(pc.unique(pa.concat_arrays(found).drop_null()).to_pylist())
     chosen = instants[:: max(1, -(-2 * len(instants) // most))]

@@ -25,7 +25,7 @@ from midstream.cql.dialect import StreamReference, start
 from midstream.cql.expressions import ExpressionBinder
 from midstream.cql.grouping import GroupedBinder, Grouping, aliased, has_aggregate, ungrouped
 from midstream.cql.scope import Relation, Scope, unique_match
-from midstream.cql.windows import window_spec
+from midstream.cql.window_clause import window_spec
 from midstream.errors import BadGrouping, DuplicateName, TypeMismatch, UnknownStream, did_you_mean, quoted
 
 __all__ = ["Binder"]
@@ -33,7 +33,7 @@ __all__ = ["Binder"]
 _RESERVED_OUTPUT = ("valid_from", "valid_to")
 
 _Output = tuple[str, Expression, int]
-"""An output column: its name before repeated ones are told apart, its value, its place in the text."""
+"""An output column: its name (not yet made unique), its value, its position in the text."""
 
 
 class Binder:

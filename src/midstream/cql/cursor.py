@@ -1,4 +1,4 @@
-"""A place in the tokens of a query: what stands here, what was expected, and nodes that know where they began."""
+"""A cursor over the tokens of a query: the current token, what was expected, and nodes stamped with their position."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Cursor:
 
     @property
     def word(self) -> str:
-        """The unquoted word that stands here, in upper case; empty for anything else."""
+        """The current token as an upper-case word if it is unquoted, else empty."""
         return _word(self.token)
 
     @property
@@ -119,14 +119,14 @@ class Cursor:
         return token
 
     def take(self, kind: TokenType) -> bool:
-        """Move on if such a token stands here."""
+        """Consume the current token if it has this type."""
         found = self.at(kind)
         if found:
             self.advance()
         return found
 
     def take_word(self, *words: str) -> str:
-        """Move on if one of the words stands here, and tell which."""
+        """Consume the current token if it is one of the words, and return that word."""
         word = self.word
         if word and word in words:
             self.advance()
@@ -166,17 +166,17 @@ class Cursor:
             raise self.unsupported("the query is nested too deeply", hint=f"At most {MAX_NESTING} levels are read.")
 
     def problem(self, message: str, position: int | None = None, *, hint: str | None = None) -> ParseError:
-        """A syntax problem, here unless the position is given."""
+        """A syntax error; at the current token unless a position is given."""
         place = self.token.start if position is None else position
         return ParseError(message, hint=hint, text=self.text, position=place)
 
     def unsupported(self, message: str, position: int | None = None, *, hint: str | None = None) -> NotSupported:
-        """Something that SQL has and CQL has not, here unless the position is given."""
+        """SQL that CQL does not support; at the current token unless a position is given."""
         place = self.token.start if position is None else position
         return NotSupported(message, hint=hint, text=self.text, position=place)
 
     def refuse(self, expected: str) -> NoReturn:
-        """Refuse what stands here: by name where it is known SQL, else as not being what was expected."""
+        """Refuse the current token: by name if it is known SQL, else as different from what was expected."""
         if self.word in CLAUSES:
             what, hint = CLAUSES[self.word]
             raise self.unsupported(f"{what} not supported", hint=hint)
@@ -185,7 +185,7 @@ class Cursor:
         raise self.problem(f"expected {expected}, found {self.shown()}")
 
     def shown(self) -> str:
-        """The token that stands here, for a message."""
+        """The current token, for a message."""
         source = self.text[self.token.start : self.token.end + 1]
         return source if source[:1] in "'\"" else f'"{source}"'
 

@@ -99,7 +99,7 @@ class ExpressionGrammar(Cursor):
     def _is_null(self, left: exp.Expr, first: int) -> exp.Expr:
         negated = self.take_word("NOT")
         if self.word in ("TRUE", "FALSE", "UNKNOWN", "DISTINCT"):
-            raise self.unsupported(f"IS {self.word} is not supported", hint="Only IS NULL and IS NOT NULL are.")
+            raise self.unsupported(f"IS {self.word} is not supported", hint="Use IS NULL or IS NOT NULL.")
         self.expect_word("NULL")
         node = self.node(exp.Is(this=left, expression=self.node(exp.Null(), self._tokens[self.index - 1].start)), first)
         return self.node(exp.Not(this=node), first) if negated else node
@@ -141,7 +141,7 @@ class ExpressionGrammar(Cursor):
         if self.at(*_PARAMETERS):
             raise self.unsupported("parameters are not supported", hint="Write the value into the query.")
         if self.at(TokenType.STAR):
-            raise self.problem('"*" stands only in the select list and in COUNT(*)')
+            raise self.problem('"*" is only allowed in the select list and in COUNT(*)')
         return self._word_or_name(first)
 
     def _parenthesised(self, first: int) -> exp.Expr:

@@ -63,7 +63,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 class ExpressionBinder:
-    """Binds expressions over the columns of one scope. ``place`` tells messages where aggregates are not allowed."""
+    """Binds expressions over one scope's columns. ``place`` is the clause that messages name if it has aggregates."""
 
     def __init__(self, text: str, scope: Scope, place: str) -> None:
         self.text = text
@@ -203,7 +203,9 @@ class ExpressionBinder:
         if name not in _CALLABLE and name not in ("if", "iif"):
             raise _unknown_function(node.name)
         if any(isinstance(argument, exp.Distinct) for argument in node.expressions):
-            raise NotSupported(f"DISTINCT is not supported in {node.name.upper()}", hint="Only aggregates take it.")
+            raise NotSupported(
+                f"DISTINCT is not supported in {node.name.upper()}", hint="Only aggregates accept DISTINCT."
+            )
         if name in ("if", "iif"):
             return self._if(node)
         return call(_CALLABLE[name], *(self.bind(argument) for argument in node.expressions))

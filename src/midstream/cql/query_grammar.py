@@ -37,7 +37,7 @@ class QueryGrammar(ExpressionGrammar):
             raise self.problem("the query is empty", 0)
         query = self.query()
         if self.take(TokenType.SEMICOLON) and not self.at_end():
-            raise self.unsupported("more than one statement is not supported", hint="Make a query of each.")
+            raise self.unsupported("more than one statement is not supported", hint="Run each as a query of its own.")
         if not self.at_end():
             self.refuse("the end of the query")
         return query
@@ -51,7 +51,7 @@ class QueryGrammar(ExpressionGrammar):
             distinct = self.take_word("ALL", "DISTINCT") != "ALL"
             if self.word in ("BY", "CORRESPONDING"):
                 raise self.unsupported(
-                    f"{operation} by column names is not supported", hint="Columns meet by position."
+                    f"{operation} by column names is not supported", hint="Columns are matched by position."
                 )
             kind = exp.Union if operation == "UNION" else exp.Except
             left = self.node(kind(this=left, expression=self._block(), distinct=distinct), first)
@@ -64,9 +64,11 @@ class QueryGrammar(ExpressionGrammar):
             self.expect(TokenType.R_PAREN, '")"')
             return query
         if self.word == "FROM":
-            raise self.unsupported("a query that begins with FROM is not supported", hint="Begin with SELECT.")
+            raise self.unsupported(
+                "a query that starts with FROM is not supported", hint="Start the query with SELECT."
+            )
         if self.word in STATEMENTS:
-            raise self.unsupported(f"{self.word} is not supported", hint="Only queries are: begin with SELECT.")
+            raise self.unsupported(f"{self.word} is not supported", hint="Start the query with SELECT.")
         if self.word != "SELECT":
             self.refuse("SELECT")
         return self._select()
@@ -105,10 +107,10 @@ class QueryGrammar(ExpressionGrammar):
         if self.at_end() or self.at(TokenType.R_PAREN, TokenType.SEMICOLON) or self.word in ("UNION", "EXCEPT"):
             return
         if self.word in ("WHERE", "GROUP", "HAVING"):
-            raise self.problem(f"{self.word} stands in the wrong place", hint="The order is WHERE, GROUP BY, HAVING.")
+            raise self.problem(f"{self.word} is in the wrong place", hint="The order is WHERE, GROUP BY, HAVING.")
         if self.at(TokenType.L_BRACKET):
             raise self.problem(
-                "a window stands right behind the name of a stream", hint="Write: stream [RANGE ...] alias."
+                "a window must directly follow the stream's name", hint="Write: stream [RANGE ...] alias."
             )
         self.refuse("the end of the query")
 
@@ -202,7 +204,7 @@ class QueryGrammar(ExpressionGrammar):
             self.refuse("a stream")
         stream = self.name("a stream")
         if self.at(TokenType.DOT):
-            raise self.unsupported("stream names have one part", first, hint="Quote a name that contains a point.")
+            raise self.unsupported("stream names have one part", first, hint="Quote a name that contains a dot.")
         if self.at(TokenType.L_PAREN):
             raise self.unsupported("functions in FROM are not supported", first)
         window = self._window() if self.at(TokenType.L_BRACKET) else None
@@ -215,9 +217,9 @@ class QueryGrammar(ExpressionGrammar):
         if alias is None:
             return None
         if self.at(TokenType.L_PAREN):
-            raise self.unsupported("column names behind an alias are not supported", hint="Name them inside with AS.")
+            raise self.unsupported("column names after an alias are not supported", hint="Name them inside with AS.")
         if self.at(TokenType.L_BRACKET):
-            raise self.problem("the window stands behind the alias", hint="Write: stream [RANGE ...] alias.")
+            raise self.problem("the window must come before the alias", hint="Write: stream [RANGE ...] alias.")
         return self.node(exp.TableAlias(this=alias), first)
 
     def _window(self) -> StreamWindow:

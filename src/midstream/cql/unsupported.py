@@ -1,7 +1,7 @@
-"""What SQL has and CQL has not, each with what to do instead where there is something.
+"""SQL that CQL does not support, each with an alternative where there is one.
 
-A word is listed where it can stand after a complete part of a query. It is therefore never taken for an alias, but
-still names a column: ``SELECT offset FROM records``.
+A word is listed if it can follow a complete part of a query. It is therefore never read as an alias, but can still name
+a column: ``SELECT offset FROM records``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ RESERVED = frozenset(
     "ALL AND AS BETWEEN BY CASE CROSS DISTINCT ELSE END EXCEPT FALSE FROM GROUP HAVING IN INNER INTERSECT IS JOIN LIKE"
     " NOT NULL ON OR SELECT THEN TRUE UNION WHEN WHERE WITH".split()
 )
-"""Words that name nothing unless they are quoted."""
+"""Words that are names only when quoted."""
 
 STATEMENTS = frozenset(
     "ALTER ANALYZE BEGIN CALL COMMIT COPY CREATE DECLARE DELETE DESCRIBE DROP EXECUTE EXPLAIN GRANT INSERT MERGE PRAGMA"
     " REFRESH REPLACE REVOKE ROLLBACK SET SHOW TRUNCATE UPDATE USE VACUUM".split()
 )
-"""Words that begin statements other than queries."""
+"""Words that start statements other than queries."""
 
 _ORDER = "Each batch of results is ordered by valid_from; sort the result table for another order."
 _LIMIT = "Cut the result table instead."
-_OUTER = "Only inner joins are: write JOIN ... ON, and EXCEPT for rows without a partner."
+_OUTER = "Use JOIN ... ON, or EXCEPT for rows without a match."
 _EXISTS = "Join with the other stream, and use SELECT DISTINCT."
 _FUNCTION_WINDOW = "Give the stream a window, and group: FROM stream [RANGE ...] GROUP BY key."
 _PATTERN = "Use LIKE, and LOWER(...) to ignore case."
@@ -44,7 +44,7 @@ CLAUSES: dict[str, tuple[str, str | None]] = {
     "FULL": ("outer joins are", _OUTER),
     "OUTER": ("outer joins are", _OUTER),
     "SEMI": ("semi joins are", _EXISTS),
-    "ANTI": ("anti joins are", "Use EXCEPT for rows without a partner."),
+    "ANTI": ("anti joins are", "Use EXCEPT for rows without a match."),
     "NATURAL": ("natural joins are", "Write the condition: JOIN ... ON a.key = b.key."),
     "ASOF": ("ASOF joins are", None),
     "POSITIONAL": ("positional joins are", None),
@@ -65,7 +65,7 @@ CLAUSES: dict[str, tuple[str, str | None]] = {
     "OVER": ("window functions are", _FUNCTION_WINDOW),
     "FILTER": ("FILTER is", "Use CASE inside the aggregate: SUM(CASE WHEN condition THEN x END)."),
     "WITHIN": ("WITHIN GROUP is", None),
-    "IGNORE": ("IGNORE NULLS is", "Aggregates ignore NULLs anyway."),
+    "IGNORE": ("IGNORE NULLS is", "Aggregates always ignore NULLs."),
     "RESPECT": ("RESPECT NULLS is", None),
     "INTO": ("INTO is", "Take the results from the running query."),
     "FOR": ("FOR is", None),

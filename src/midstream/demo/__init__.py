@@ -1,8 +1,8 @@
-"""A plan that changes while its query runs, to look at: ``make demo``.
+"""The demo behind ``make demo``: a query whose plan is replaced while it runs.
 
-Four streams of a web shop are joined. Halfway a release of the shop turns the plan's order, which was good, into a bad
-one; the query is asked for a better plan, and goes on. At the end DuckDB computes the same over the whole input: no row
-may be missing, and none repeated. A picture of the run is left as PNG and as a page.
+Four streams of a web shop are joined. Halfway through, a release of the shop turns the good join order into a bad one;
+the query migrates to a better plan without stopping. At the end DuckDB computes the same join over the whole input: no
+row may be missing, and none repeated. The report is a PNG and an HTML page.
 
     midstream demo --strategy gen-mig --no-spark
 """
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["run_demo"]
 
 OUTPUT = Path("midstream-demo")
-"""Where the report goes if nothing else is said."""
+"""The default directory of the report."""
 
 
 def run_demo(
     strategy: str = "jisc", spark: bool = True, output: Path | None = None, console: Console | None = None
 ) -> int:
-    """Run the demo and write its report into ``output``. 0 if the results are exact, else 1.
+    """Run the demo and write its report to ``output``. Returns 0 if the results are exact, else 1.
 
-    Raises an error of ``midstream.errors`` if the strategy cannot make the change, or something is not installed.
+    Raises an error of ``midstream.errors`` if the strategy refuses the migration or a package is not installed.
     """
     try:
         importlib.import_module("midstream.demo.report")

@@ -1,7 +1,7 @@
-"""The proof: DuckDB joins the whole input at once, and its rows and the demo's are compared as bags.
+"""Check the demo's results: DuckDB joins the whole input in one batch, and the two results are compared as bags.
 
-Nothing of midstream takes part: the SQL below says what the query means, and DuckDB reads the same files. The
-comparison is done in DuckDB too, which moves to disk what does not fit into memory.
+No code of midstream is involved: the SQL below states the query, and DuckDB reads the same files. The comparison also
+runs in DuckDB, which spills to disk what does not fit into memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from midstream.demo.scenario import ALIASES, WINDOW_MINUTES
 __all__ = ["Verdict", "compare_with_duckdb"]
 
 _WINDOW = WINDOW_MINUTES * 60_000_000
-"""In microseconds, the ticks of time."""
+"""The window in ticks, which are microseconds."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Verdict:
 
     results: int
     missing: int
-    """Rows that DuckDB has and the results have not, or not as often."""
+    """Rows that DuckDB has and the results lack, or have fewer times."""
     repeated: int
-    """Rows that the results have more often than DuckDB."""
+    """Rows that the results have more times than DuckDB."""
     unexpected: int
     """Rows that DuckDB does not have at all."""
 
@@ -47,7 +47,7 @@ def compare_with_duckdb(input_folder: Path, result_files: Sequence[Path], scratc
     with duckdb.connect(config={"temp_directory": str(scratch), "threads": 2}) as database:
         database.execute("SET TimeZone = 'UTC'")
         for name, alias in ALIASES.items():
-            # As text in SQL: a prepared parameter is not possible here.
+            # DuckDB does not accept a prepared parameter here.
             files = _quoted(str(input_folder / name / "*.parquet"))
             database.execute(
                 f"CREATE TABLE {name} AS SELECT * REPLACE (epoch_us(ts) AS ts) FROM read_parquet({files}) AS {alias}"

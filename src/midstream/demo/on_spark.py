@@ -1,7 +1,7 @@
-"""The demo's query on Spark: files in, a parquet sink out, and figures as the micro-batches end.
+"""The demo's query on Spark: parquet files in, a parquet sink out, and metrics after each micro-batch.
 
-Each micro-batch takes one file per stream. Spark tells how long a batch took, midstream what it did; the two arrive one
-after the other, and are put together by the batch's number.
+Each micro-batch reads one file per stream. Spark reports how long a batch took and midstream what it did; the two
+reports arrive separately and are matched by the batch's number.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ __all__ = ["SparkRunner"]
 POLL_SECONDS = 0.05
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # DuckDB reads it as what it is: an instant.
+    # DuckDB reads this type as an instant.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 
 class SparkRunner:
-    """The query on a Spark of this machine, which is started here and stopped at the end (unless it was there)."""
+    """The query on a local Spark session, started and stopped here unless one is already active."""
 
     def __init__(self, size: Size, folder: Path) -> None:
         self._size = size
         self._folder = folder
-        self._told: dict[int, dict[str, Any]] = {}
+        self._metrics: dict[int, dict[str, Any]] = {}
+        """By the number of their batch, until the batch ends."""
         self._results = 0
         self._rows = 0
         self._next = 0
@@ -64,7 +65,7 @@ class SparkRunner:
         self._opened.close()
 
     def _started(self, opened: contextlib.ExitStack) -> Any:
-        """Spark; if it does not start, what its log says instead of a stack trace."""
+        """A Spark session. If it does not start, the error quotes the log instead of a stack trace."""
         log = self._folder / "spark.log"
         try:
             return opened.enter_context(passing_session(settings=_SETTINGS, log=log))
@@ -76,7 +77,7 @@ class SparkRunner:
 
     def batches(self) -> Iterator[Batch | None]:
         while self._rows < self._size.rows_in_all:
-            self._note_told()
+            self._record_metrics()
             ended = list(self._ended())
             yield from ended
             if not ended:
@@ -94,17 +95,16 @@ class SparkRunner:
 
     def migration(self) -> Mapping[str, Any]:
         history = self._live.history()
-        cells = history[-1]["cells"] if history else []
-        return (cells[0]["record"] or {}) if cells else {}
+        return history[-1].as_dict() if history else {}
 
     def result_files(self) -> list[Path]:
         return committed_files(self._folder / "out")
 
-    def _note_told(self) -> None:
-        """Keep the latest figures under the number of their batch."""
+    def _record_metrics(self) -> None:
+        """Keep the latest metrics under the number of their batch."""
         metrics = self._live.metrics()
         if metrics["batches"]:
-            self._told[metrics["batches"] - 1] = metrics
+            self._metrics[metrics["batches"] - 1] = metrics
 
     def _ended(self) -> Iterator[Batch]:
         """The batches that have ended since the last call."""
@@ -118,9 +118,9 @@ class SparkRunner:
                 yield self._batch(progress.batchId, progress.durationMs["triggerExecution"] / 1000)
 
     def _batch(self, number: int, seconds: float) -> Batch:
-        # A batch's figures come before its end, and those of the next one much later.
-        metrics = self._told.get(number) or self._live.metrics()
-        self._told = {batch: told for batch, told in self._told.items() if batch > number}
+        # A batch's metrics arrive before it ends, and those of the next one much later.
+        metrics = self._metrics.get(number) or self._live.metrics()
+        self._metrics = {batch: kept for batch, kept in self._metrics.items() if batch > number}
         rows = sum(stream["rows"] for stream in metrics["streams"].values())
         batch = Batch(
             number,

@@ -1,4 +1,4 @@
-"""What was seen of the demo's run, micro-batch by micro-batch: what the view shows and the report is made of."""
+"""Measurements of the demo's run, one per micro-batch. The live view and the report are drawn from them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ JOINS = len(ALIASES) - 1
 
 
 class Phase(enum.Enum):
-    """A part of the run. The release is the moment when the selectivities flip."""
+    """A part of the run. At the release the selectivities flip."""
 
     WARM_UP = "warm-up"
     GOOD = "old plan, before the release"
     BAD = "old plan, after the release"
-    MIGRATING = "plan is being replaced"
+    MIGRATING = "migration in progress"
     GOOD_AGAIN = "new plan"
 
 
@@ -35,11 +35,11 @@ class Batch:
     rows: int
     results: int
     plan: str
-    """The plan in force when it ended, as a tree."""
+    """The plan in effect when the batch ended, as a tree."""
     is_migrating: bool
     window_rows: int
     states: Sequence[int]
-    """Rows in the states of each join, the lowest join first; while two plans run, of both."""
+    """Rows in the state of each join, the lowest join first; summed over both plans while two run."""
 
 
 @dataclass(frozen=True)
@@ -64,34 +64,34 @@ class PhaseFigures:
 
 @dataclass
 class Recording:
-    """A run so far."""
+    """The measurements of a run so far."""
 
     size: Size
     strategy: str
     engine: str
-    """Where the query runs, for people: "Spark" or "this process"."""
+    """Where the query runs, as shown to the user: "Spark" or "this process"."""
     old_plan: Plan
     new_plan: Plan
     batches: list[Batch] = field(default_factory=list)
-    asked_at: int | None = None
-    """How many batches had ended when the change of the plan was asked for."""
+    requested_at: int | None = None
+    """How many batches had ended when the migration was requested."""
     migration: Mapping[str, Any] = field(default_factory=dict)
     """The record of the migration, see ``docs/migration.md``."""
 
     @property
     def should_migrate(self) -> bool:
-        """Whether it is time to ask for the new plan: the old one has been bad for some batches."""
-        return self.asked_at is None and len(self.batches) >= self.size.release + self.size.migrate_after
+        """Whether to request the migration: the old plan has been bad for ``migrate_after`` batches."""
+        return self.requested_at is None and len(self.batches) >= self.size.release + self.size.migrate_after
 
     @property
     def switched_at(self) -> int | None:
-        """The first batch that ended with the new plan in force."""
+        """The first batch that ended with the new plan in effect."""
         new = self.new_plan.explain()
         return next((batch.number for batch in self.batches if batch.plan == new), None)
 
     @property
     def plan(self) -> Plan:
-        """The plan in force."""
+        """The plan in effect."""
         return self.old_plan if self.switched_at is None else self.new_plan
 
     def phase(self, batch: Batch) -> Phase:
@@ -104,7 +104,7 @@ class Recording:
         return Phase.WARM_UP if batch.number < self.size.warm_up else Phase.GOOD
 
     def figures(self) -> list[PhaseFigures]:
-        """What each phase took and gave, in their order; phases without a batch are left out."""
+        """Totals per phase, in order; phases without a batch are omitted."""
         together = []
         for phase in Phase:
             own = [batch for batch in self.batches if self.phase(batch) is phase]
@@ -136,10 +136,10 @@ class Recording:
 
 
 def join_states(cells: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Rows in the states of each join, the lowest first: from the ``operators`` that the cells' metrics tell of."""
+    """Rows in the state of each join, the lowest first, from the ``operators`` in the cells' metrics."""
     states = [0] * JOINS
     for cell in cells:
-        # Inputs come before what is made of them; a second plan's operators follow those of the first.
+        # An operator follows its inputs; a second plan's operators follow those of the first.
         joins = [operator for operator in cell["operators"] if operator["operator"].startswith("Join")]
         for place, join in enumerate(joins):
             states[place % JOINS] += join["state_rows"]

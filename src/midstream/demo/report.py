@@ -1,4 +1,4 @@
-"""The demo's picture: a PNG, and a page with the same plots that needs nothing but a browser."""
+"""The demo's report: a PNG, and a self-contained HTML page with the same plots."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; } svg { width: 100%
 
 
 def write_report(recording: Recording, verdict: Verdict, folder: Path) -> tuple[Path, Path]:
-    """Write ``demo.png`` and ``demo.html`` into the folder; their paths."""
+    """Write ``demo.png`` and ``demo.html`` into the folder and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "demo.png", folder / "demo.html"
     with rc_context(_DRAWING):
@@ -53,7 +53,7 @@ def write_report(recording: Recording, verdict: Verdict, folder: Path) -> tuple[
         drawing.savefig(picture, dpi=120)
         inline = io.StringIO()
         drawing.savefig(inline, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    # Only the drawing itself: a page has no place for the prolog of a document of its own.
+    # The page embeds the svg element only, without the XML prolog.
     svg = inline.getvalue()
     page.write_text(_page(recording, verdict, svg[svg.index("<svg") :]), encoding="utf-8")
     return picture, page
@@ -88,7 +88,7 @@ def _drawing(recording: Recording) -> Figure:
     states.plot(
         numbers, [batch.window_rows for batch in recording.batches], label="rows in windows", color="black", ls=":"
     )
-    states.set(title="Rows held: in the states of each join, and in windows", ylabel="rows", xlabel="micro-batch")
+    states.set(title="State: rows per join, and rows in windows", ylabel="rows", xlabel="micro-batch")
     states.set_yscale("symlog", linthresh=1000)
     for axes in (times, rates, states):
         _mark(axes, recording)
@@ -101,7 +101,7 @@ def _drawing(recording: Recording) -> Figure:
 
 
 def _draw_times(axes: Axes, recording: Recording) -> None:
-    """A bar per batch, in the colour of its phase. A slow beginning is cut off: Java's first steps say nothing."""
+    """A bar per batch, in the colour of its phase. Slow first batches (JVM warm-up) are clipped."""
     for phase in Phase:
         own = [batch for batch in recording.batches if recording.phase(batch) is phase]
         if own:
@@ -112,11 +112,11 @@ def _draw_times(axes: Axes, recording: Recording) -> None:
     ordinary = [batch.seconds for batch in recording.batches if recording.phase(batch) is not Phase.WARM_UP]
     if ordinary:
         axes.set_ylim(0, 1.25 * max(ordinary))
-    axes.set(title="Time of a micro-batch", ylabel="seconds")
+    axes.set(title="Batch duration", ylabel="seconds")
 
 
 def _mark(axes: Axes, recording: Recording) -> None:
-    """Lines before the batch where the release was, and before the first with the new plan."""
+    """Vertical lines before the first batch of the release and before the first with the new plan."""
     moments: list[tuple[int | None, str, Any]] = [
         (recording.size.release, "release", ":"),
         (recording.switched_at, "new plan", "--"),
@@ -137,10 +137,10 @@ def _page(recording: Recording, verdict: Verdict, svg: str) -> str:
     headings = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     batches = sum(batch.rows for batch in recording.batches)
     switched = recording.switched_at
-    when = "" if switched is None else f" It was in force from batch {switched + 1} on."
+    when = "" if switched is None else f" The new plan was in effect from batch {switched + 1} on."
     plans = "".join(
         f"<div><h2>{title}</h2><pre>{html.escape(plan.explain())}</pre></div>"
-        for title, plan in (("Plan at first", recording.old_plan), ("Plan after the change", recording.new_plan))
+        for title, plan in (("Old plan", recording.old_plan), ("New plan", recording.new_plan))
     )
     record = "".join(
         f"<tr><td>{html.escape(name.replace('_', ' '))}</td><td>{html.escape(_shown(value))}</td></tr>"
@@ -152,9 +152,9 @@ def _page(recording: Recording, verdict: Verdict, svg: str) -> str:
 <head><meta charset="utf-8"><title>midstream: a plan replaced while the query runs</title><style>{_STYLE}</style></head>
 <body>
 <h1>A plan replaced while the query runs</h1>
-<p>{batches:,} rows of four streams went through a join on {html.escape(recording.engine)}. In batch
-{recording.size.release + 1} a release turned the plan that was good into a bad one. Some batches later the query was
-asked for another plan ({html.escape(recording.strategy)}) and went on without a stop.{when}</p>
+<p>A join of four streams processed {batches:,} rows on {html.escape(recording.engine)}. In batch
+{recording.size.release + 1} a release of the web shop turned the good join order into a bad one. A few batches later
+the query migrated to another plan ({html.escape(recording.strategy)}) without stopping.{when}</p>
 <p class="verdict {"exact" if verdict.is_exact else "wrong"}">{verdict}, compared with DuckDB over the whole input.</p>
 <table><tr>{headings}</tr>{rows}</table>
 {svg}

@@ -1,4 +1,7 @@
-"""What the demo asks of an engine, and the engine in this process. The one on Spark is in ``on_spark``."""
+"""The interface through which the demo runs its query, and its implementation in this process.
+
+The implementation on Spark is in ``on_spark``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ __all__ = ["LocalRunner", "Runner"]
 
 
 class Runner(Protocol):
-    """The query at work on files, batch by batch."""
+    """A query that runs over files, batch by batch."""
 
     def batches(self) -> Iterator[Batch | None]:
-        """Each micro-batch when it has ended, to the end of the input; None from time to time while nothing has."""
+        """Yield each micro-batch when it has ended, up to the end of the input; None while waiting for one."""
 
     def migrate(self, order: str, strategy: str) -> None:
         """Replace the plan while the query runs."""
@@ -29,7 +32,7 @@ class Runner(Protocol):
         """The record of the migration."""
 
     def result_files(self) -> list[Path]:
-        """The parquet files that hold the results, once the run is over."""
+        """The parquet files with the results, once the run has finished."""
 
     def __enter__(self) -> Self: ...
 
@@ -39,7 +42,7 @@ class Runner(Protocol):
 
 
 class LocalRunner:
-    """The query in this process. Reading the input and writing the results are not part of a batch's time."""
+    """The query in this process. A batch's time excludes reading the input and writing the results."""
 
     def __init__(self, size: Size, folder: Path) -> None:
         self._size = size
@@ -48,7 +51,7 @@ class LocalRunner:
         self._output.mkdir()
         self._run = query().run_locally(OLD_ORDER)
         self._files: list[Path] = []
-        self._to_add = 0.0
+        self._migrate_seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -63,10 +66,10 @@ class LocalRunner:
             tables = read_batch(self._input, number)
             began = time.perf_counter()
             results = self._run.push(tables)
-            # A strategy may work when it is asked to begin: that belongs to the batch that had to wait for it.
-            seconds = time.perf_counter() - began + self._to_add
-            self._to_add = 0.0
-            self._keep(results)
+            # A strategy may do its work inside migrate(): that time counts towards the batch that waited for it.
+            seconds = time.perf_counter() - began + self._migrate_seconds
+            self._migrate_seconds = 0.0
+            self._write(results)
             metrics = self._run.metrics()
             yield Batch(
                 number,
@@ -78,21 +81,21 @@ class LocalRunner:
                 metrics["window_rows"],
                 join_states([metrics]),
             )
-        self._keep(self._run.finish())
+        self._write(self._run.finish())
 
     def migrate(self, order: str, strategy: str) -> None:
         began = time.perf_counter()
         self._run.migrate(order, strategy)
-        self._to_add = time.perf_counter() - began
+        self._migrate_seconds = time.perf_counter() - began
 
     def migration(self) -> Mapping[str, Any]:
-        records: list[dict[str, Any]] = self._run.metrics()["migrations"]
-        return records[-1] if records else {}
+        history = self._run.history()
+        return history[-1].as_dict() if history else {}
 
     def result_files(self) -> list[Path]:
         return self._files
 
-    def _keep(self, results: Any) -> None:
+    def _write(self, results: Any) -> None:
         if results.num_rows:
             path = self._output / f"{len(self._files):05d}.parquet"
             pq.write_table(results, path)

@@ -1,12 +1,12 @@
-"""The demo's data: four streams of a web shop, and a release halfway that turns a good plan into a bad one.
+"""The demo's data: four streams of a web shop, and a release halfway through that turns a good plan into a bad one.
 
-The query finds searches, views, carts and orders of the same visit within five minutes. At first the shop's app does
-not pass the visit's number on to orders: nearly all of them come with a number of their own, which meets nothing. A
-plan that starts with the orders has hardly anything to do. Halfway a release mends the orders and breaks the searches
-instead. Now orders meet carts and views by the million before the searches, last in the plan, throw them away; a plan
-that starts with the searches would be as quick as the first one was.
+The query joins searches, views, carts and orders of the same visit within five minutes. At first the shop's app does
+not pass the visit's number on to orders: nearly every order has a number of its own, which joins nothing, so a plan
+that starts with the orders has few intermediate rows. Halfway through, a release fixes the orders and breaks the
+searches instead. Now orders, carts and views join to millions of intermediate rows, which the last join, with the
+searches, discards. A plan that starts with the searches is as fast as the first plan was before the release.
 
-Visits come and go: each lasts as long as a micro-batch is, and begins somewhere in it or in the one before.
+A visit lasts as long as a micro-batch, and starts within it or within the one before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 WINDOW_MINUTES = 5
 BATCH_MINUTES = 10
-"""Of event time in one micro-batch; also how long a visit lasts."""
+"""Event time covered by one micro-batch; also how long a visit lasts."""
 OLD_ORDER = "((o c) v) s"
 """Orders first: good before the release."""
 NEW_ORDER = "((s v) c) o"
@@ -68,21 +68,21 @@ _FIRST_MODIFIED = 1_700_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is. Batches are counted from 0."""
+    """The size of the demo's input. Batches are counted from 0."""
 
     rows: int
     """Per stream and batch."""
     visits: int
-    """That begin in one batch."""
+    """Visits that start in one batch."""
     known: int
-    """Rows of the rare stream that carry the number of a visit, in one batch."""
+    """Rows per batch that have the number of a visit, in the stream in which nearly all lack it."""
     batches: int
     release: int
     """The first batch after the release."""
     migrate_after: int
-    """Batches after the release that the old plan has to cope with before the plan is replaced."""
+    """Batches after the release that run with the old plan before the migration is requested."""
     warm_up: int = 4
-    """Batches that are not counted as ordinary ones: windows fill, and Java compiles what is used often."""
+    """Batches excluded from the medians: windows are filling and the JVM is warming up."""
 
     @property
     def rows_in_all(self) -> int:
@@ -90,7 +90,7 @@ class Size:
 
 
 FULL = Size(rows=20_000, visits=1_000, known=24, batches=60, release=26, migrate_after=8)
-"""The demo as it is shown."""
+"""The size that ``make demo`` runs."""
 
 
 def query() -> ContinuousQuery:
@@ -99,15 +99,15 @@ def query() -> ContinuousQuery:
 
 
 def make_batch(size: Size, number: int) -> dict[str, pa.Table]:
-    """The rows of one micro-batch, by stream; always the same."""
+    """The rows of one micro-batch, by stream; deterministic."""
     tables = {}
     for place, stream in enumerate(STREAMS):
         random = np.random.default_rng([number, place])
-        # In batches since the beginning.
+        # The unit is batches since the start.
         moments = number + np.sort(random.random(size.rows))
         ids = np.arange(size.rows) + number * size.rows
         visits = np.floor((moments + random.random(size.rows)) * size.visits).astype(np.int64)
-        unknown = _comes_without_visit(stream.name, size, moments)
+        unknown = _lacks_visit(stream.name, size, moments)
         unknown[random.permutation(size.rows)[: size.known]] = False
         visits[unknown] = -1 - ids[unknown]
         columns = {"ts": _timestamps(moments), "visit": pa.array(visits), "id": pa.array(ids)}
@@ -117,9 +117,10 @@ def make_batch(size: Size, number: int) -> dict[str, pa.Table]:
     return tables
 
 
-def _comes_without_visit(stream: str, size: Size, moments: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Which rows lack the number of their visit, but for a few. The searches' part of the release comes first, by the
-    length of the window: else orders that have become better would meet searches that were still good."""
+def _lacks_visit(stream: str, size: Size, moments: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which rows lack the number of their visit. The release reaches the searches one window's length before the
+    orders: otherwise fixed orders would join searches from before the release.
+    """
     if stream == "orders":
         return moments < size.release
     if stream == "searches":
@@ -133,12 +134,12 @@ def _timestamps(moments: npt.NDArray[np.float64]) -> pa.Array:
 
 
 def input_file(folder: Path, stream: str, number: int) -> Path:
-    """Where the rows of a stream and batch are."""
+    """The file with the rows of a stream in one batch."""
     return folder / stream / f"{number:05d}.parquet"
 
 
 def write_input(size: Size, folder: Path) -> Iterator[int]:
-    """Write all rows as parquet files, one per stream and batch; tells which batch has been written."""
+    """Write all rows as parquet files, one per stream and batch; yields each batch's number once it is written."""
     for name in ALIASES:
         (folder / name).mkdir(parents=True)
     for number in range(size.batches):
@@ -150,5 +151,5 @@ def write_input(size: Size, folder: Path) -> Iterator[int]:
 
 
 def read_batch(folder: Path, number: int) -> Mapping[str, pa.Table]:
-    """The rows of a batch, from its files."""
+    """Read the rows of a batch from its files."""
     return {name: pq.ParquetFile(input_file(folder, name, number)).read() for name in ALIASES}

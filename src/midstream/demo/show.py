@@ -1,4 +1,4 @@
-"""The course of the demo, from making its data to the verdict."""
+"""Run the demo, from generating its data to comparing the results."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from midstream.demo.view import View, view_for
 __all__ = ["show_demo"]
 
 _SMALL = Size(rows=200, visits=50, known=20, batches=4, release=2, migrate_after=0)
-"""Enough rows to make every kernel that the demo needs be compiled."""
+"""Enough rows to compile every kernel that the demo uses."""
 
 
 def show_demo(
     strategy: str, spark: bool, output: Path, console: Console | None, folder: Path, size: Size = FULL
 ) -> int:
-    """Run the demo with its files in the folder; 0 if the results are exact, else 1."""
+    """Run the demo with its files in ``folder``. Returns 0 if the results are exact, else 1."""
     console = console or Console()
     began = time.monotonic()
     shop = query()
     recording = Recording(
         size, strategy, "Spark" if spark else "this process", shop.plan(OLD_ORDER), shop.plan(NEW_ORDER)
     )
-    # What can be refused without rows is refused now, and not halfway.
+    # A strategy that refuses this migration does so before any data is written.
     shop.run_locally(OLD_ORDER).migrate(NEW_ORDER, strategy)
     output.mkdir(parents=True, exist_ok=True)
     _say(console, TEXT)
@@ -52,7 +52,7 @@ def show_demo(
     console.print(
         f"{rows:,} rows in, {verdict}", style="bold green" if verdict.is_exact else "bold red", highlight=False
     )
-    _say(console, f"{time.monotonic() - began:.0f} s in all; pictures of the run:\n  {picture}\n  {page}")
+    _say(console, f"{time.monotonic() - began:.0f} s in total; report:\n  {picture}\n  {page}")
     return 0 if verdict.is_exact else 1
 
 
@@ -61,9 +61,9 @@ def _say(console: Console, text: str) -> None:
 
 
 def _prepare(console: Console, size: Size, strategy: str, folder: Path) -> None:
-    """Write the input; have the engine's code compiled, so that it is ready when a worker of Spark needs it."""
+    """Write the input, and compile the engine's kernels before a Spark worker needs them."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("compiling (longer the first time)", total=size.batches + _SMALL.batches)
+        task = progress.add_task("compiling kernels (slower the first time)", total=size.batches + _SMALL.batches)
         run = query().run_locally(OLD_ORDER)
         for number in range(_SMALL.batches):
             if number == _SMALL.release:
@@ -78,19 +78,19 @@ def _prepare(console: Console, size: Size, strategy: str, folder: Path) -> None:
 def _runner(spark: bool, size: Size, folder: Path) -> Runner:
     if not spark:
         return LocalRunner(size, folder)
-    # Spark need not be installed to run the demo without it.
+    # Imported late: the demo runs in this process without pyspark.
     runner: Runner = importlib.import_module("midstream.demo.on_spark").SparkRunner(size, folder)
     return runner
 
 
 def _watch(runner: Runner, recording: Recording, view: View) -> None:
-    """Follow the run to its end, and ask for the new plan when it is time."""
+    """Follow the run to its end, and request the migration when it is due."""
     for batch in runner.batches():
         if batch is not None:
             recording.batches.append(batch)
             if recording.should_migrate:
                 runner.migrate(NEW_ORDER, recording.strategy)
-                recording.asked_at = len(recording.batches)
+                recording.requested_at = len(recording.batches)
         view.show(recording)
 
 
@@ -106,6 +106,6 @@ def _summarise(console: Console, recording: Recording) -> None:
     if slowdown is not None and speedup is not None:
         _say(
             console,
-            f"The release made a batch {slowdown:.1f} times as long; the new plan, {speedup:.1f} times as fast, was in "
-            f"force from batch {(recording.switched_at or 0) + 1} on. The query never stopped.",
+            f"After the release a batch took {slowdown:.1f} times as long. The new plan, in effect from batch "
+            f"{(recording.switched_at or 0) + 1} on, is {speedup:.1f} times as fast. The query never stopped.",
         )

@@ -1,4 +1,4 @@
-"""The run as it happens: on a terminal a picture that is drawn again and again, elsewhere a line per micro-batch."""
+"""Progress of the demo: a live display on a terminal, otherwise one line per micro-batch."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ STYLES = {
 }
 REFRESH_SECONDS = 0.25
 ROOMY = 28
-"""Lines of a terminal from which on there is space between the parts of the picture."""
+"""Terminal height, in lines, from which empty lines separate the parts of the display."""
 _RECENT = 3
-"""Batches that rates are computed from."""
+"""How many of the latest batches the rates are computed from."""
 
 
 class View(Protocol):
-    """Somebody who is told how the run goes on."""
+    """Displays the progress of a run."""
 
     def show(self, recording: Recording) -> None:
-        """Something may have changed."""
+        """Update the display; the recording may have changed."""
 
     def __enter__(self) -> Self: ...
 
@@ -51,12 +51,12 @@ def view_for(console: Console) -> View:
 
 
 class PlainView:
-    """A line per micro-batch, and one for each thing that happens."""
+    """One line per micro-batch, and one per event."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown = 0
-        self._is_asked = False
+        self._is_requested = False
 
     def __enter__(self) -> Self:
         self._print(_FIRST)
@@ -72,12 +72,12 @@ class PlainView:
             if batch.number == recording.size.release:
                 self._print(_RELEASE)
             if batch.number == recording.switched_at:
-                self._print(f"the new plan is in force:\n{recording.new_plan.explain()}")
+                self._print(f"new plan in effect:\n{recording.new_plan.explain()}")
             self._print(self._line(recording, batch))
         self._shown = len(recording.batches)
-        if recording.asked_at is not None and not self._is_asked:
-            self._is_asked = True
-            self._print(f"the query goes on and is asked to change its plan ({recording.strategy})")
+        if recording.requested_at is not None and not self._is_requested:
+            self._is_requested = True
+            self._print(f"migration to a new plan requested ({recording.strategy}); the query keeps running")
 
     def _line(self, recording: Recording, batch: Batch) -> str:
         return (
@@ -90,12 +90,12 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-_FIRST = "the first batch takes longest: everything is loaded and compiled"
-_RELEASE = "release: orders carry their visit's number now, searches no longer do"
+_FIRST = "the first batch is the slowest: code is loaded and compiled"
+_RELEASE = "release: orders now have their visit's number, searches no longer do"
 
 
 class LiveView:
-    """Plan, rates, states and batch times in one picture."""
+    """A live display of the plan, rates, state and batch durations."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -124,12 +124,12 @@ class LiveView:
         batches = recording.batches
         phase = recording.phase(batches[-1]) if batches else Phase.WARM_UP
         title = f"midstream · {recording.engine} · batch {len(batches)} of {recording.size.batches} · {seconds:.0f} s"
-        # A terminal of the usual 24 lines has no place for empty ones.
+        # A terminal of 24 lines has no room for empty ones.
         space: list[RenderableType] = [Text()] if self._console.height >= ROOMY else []
         parts: list[RenderableType] = [
             Text.assemble(("● ", STYLES[phase]), (phase.value if batches else _FIRST, f"bold {STYLES[phase]}")),
             *space,
-            Text("batch time", style="bold"),
+            Text("batch duration", style="bold"),
             *sparkline(recording, max(20, self._console.width - 16)),
             *space,
             _rates(recording),
@@ -142,7 +142,7 @@ class LiveView:
 
 
 def tree_with_states(recording: Recording) -> list[Text]:
-    """The plan in force, a line per operator, with what the joins hold."""
+    """The plan in effect, one line per operator, with the rows in each join's state."""
     states = list(recording.batches[-1].states) if recording.batches else []
     lines = []
     plan = recording.plan
@@ -150,18 +150,18 @@ def tree_with_states(recording: Recording) -> list[Text]:
         text = Text(line, no_wrap=True, overflow="ellipsis")
         is_join = line.lstrip("│├└─ ").startswith(Join.__name__)
         if is_join and states:
-            # The tree begins with the topmost join, the states with the lowest; each join is below the one before.
+            # The tree lists the topmost join first, the states the lowest; each join is below the previous one.
             text.append(f"   {states.pop():,} rows of state", style="bold magenta")
         lines.append(text)
     return lines
 
 
 def _rates(recording: Recording) -> Table:
-    """Rows and results per second, of late and in all."""
+    """Rows and results: recent rate, total, rows in windows."""
     table = Table.grid(padding=(0, 3))
     for _ in range(4):
         table.add_column(justify="right")
-    table.add_row("", Text("per second", style="dim"), Text("in all", style="dim"), Text("in windows", style="dim"))
+    table.add_row("", Text("per second", style="dim"), Text("total", style="dim"), Text("in windows", style="dim"))
     recent = recording.batches[-_RECENT:]
     seconds = sum(batch.seconds for batch in recent) or 1.0
     for name in ("rows", "results"):
@@ -175,9 +175,9 @@ def _rates(recording: Recording) -> Table:
 
 
 def sparkline(recording: Recording, width: int) -> list[Text]:
-    """The batch times as bars, and below them when the release was and when the plan changed."""
+    """Batch durations as bars, with the release (R) and the new plan (P) marked below."""
     shown = recording.batches[-width:]
-    # Java's first steps would make all others look alike.
+    # The JVM's slow first batches would flatten all other bars.
     ordinary = [batch.seconds for batch in recording.batches if batch.number >= recording.size.warm_up]
     most = max(ordinary or [batch.seconds for batch in shown] or [1.0])
     bars, marks = Text(), Text()
@@ -192,15 +192,15 @@ def sparkline(recording: Recording, width: int) -> list[Text]:
 
 
 def _events(recording: Recording) -> Text:
-    """What has happened, and what comes next."""
+    """The legend of the marks: what has happened so far, and what is to come."""
     text = Text()
     text.append("R ", style="bold")
-    text.append(_RELEASE if len(recording.batches) > recording.size.release else "a release is to come", style="dim")
+    text.append(_RELEASE if len(recording.batches) > recording.size.release else "a release is coming", style="dim")
     text.append("\nP ", style="bold")
     if recording.switched_at is not None:
         text.append(f"the plan was replaced in batch {recording.switched_at + 1} ({recording.strategy})", style="dim")
-    elif recording.asked_at is not None:
-        text.append(f"a better plan was asked for after batch {recording.asked_at} ({recording.strategy})", style="dim")
+    elif recording.requested_at is not None:
+        text.append(f"migration requested after batch {recording.requested_at} ({recording.strategy})", style="dim")
     else:
-        text.append("the plan is the one that the query was started with", style="dim")
+        text.append("the query runs with its initial plan", style="dim")
     return text

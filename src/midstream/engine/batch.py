@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Column
 from midstream.algebra.plan import Field
-from midstream.algebra.windows import BEGINNING
-from midstream.engine.arrays import new_array
+from midstream.algebra.window_spec import BEGINNING
+from midstream.engine.fixed_width import new_array
 from midstream.engine.kernels import Flags, Ints, sort_order, take_columns, take_values
-from midstream.engine.row_store import RowStore
+from midstream.engine.state.row_store import RowStore
 
 __all__ = ["Batch", "Layout", "concatenate"]
 

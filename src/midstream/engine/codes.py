@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from midstream.algebra.types import decimal_type, is_binary, is_string
-from midstream.engine.arrays import fixed_width_values, storage_dtype, wrap_values
+from midstream.engine.fixed_width import fixed_width_values, storage_dtype, wrap_values
 from midstream.engine.kernels import Flags, Ints, compiled
 
 __all__ = [

@@ -25,9 +25,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 def _digest_of_sources() -> str:
-    """A digest of all files of this folder."""
+    """A digest of all files of this folder and those below it."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -39,7 +39,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as machine code: no interpreter lock, no bounds checks, cached between processes.
 
     Numba keeps the code of a function until its own file changes. Functions of other files are compiled into it, so
-    what counts here is whether any file of this folder has changed.
+    what counts here is whether any file of ``engine/`` has changed.
     """
     jitted: Any
     try:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.windows import NEVER
-from midstream.engine.arrays import wrap_values
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
+from midstream.engine.fixed_width import wrap_values
 
 __all__ = ["output_schema", "to_record_batches"]
 

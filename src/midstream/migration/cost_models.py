@@ -186,7 +186,7 @@ def joins(tree: JoinTree) -> list[tuple[Streams, Streams]]:
     sides: list[tuple[Streams, Streams]] = []
     for join in reversed(found):
         left, right = (below[id(s)] if isinstance(s, tuple) else frozenset([s]) for s in join)
-        assert not left & right, "a stream stands twice in a join tree"
+        assert not left & right, "a stream occurs twice in a join tree"
         below[id(join)] = left | right
         sides.append((left, right))
     return sides

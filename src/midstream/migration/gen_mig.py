@@ -3,7 +3,7 @@
 Krämer et al. 2006, section 4. The split time T lies past every instant in the old box, so that nothing the old box
 holds concerns the new one: both are black boxes, and any plans will do. Rows that are valid on both sides of T are
 split (algorithm 2), the results that were split are put together again (algorithm 3). When all inputs have passed T,
-the old box is told that its input has ended, and goes.
+the input of the old box ends, and the box is dropped.
 
     rows ──▶ split at T ─┬─ [from, T) ──▶ old box ──▶ [from, T) ─┐
                          └─ [T, to)   ──▶ new box ──▶ [T, to)   ─┴─▶ coalesce ──▶ results
@@ -29,21 +29,23 @@ Variants:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from midstream.algebra.windows import BEGINNING, NEVER
-from midstream.engine.batch import Batch, concatenate
-from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
+from midstream.algebra.plan import Field, Plan
+from midstream.algebra.window_spec import BEGINNING, NEVER
+from midstream.engine.batch import Batch, Layout, concatenate
 from midstream.engine.kernels import Ints
-from midstream.engine.operator import Operator
+from midstream.engine.operators.state_handle import StateInventory
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.window_store import InputBatches, WindowStore
+from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused, did_you_mean, quoted
+from midstream.execution.executor import Executor, NumberOf, Rebuild
+from midstream.execution.plan_executor import PlanExecutor
 from midstream.migration.positive_negative import Signed, from_signed, pairs, to_signed, tuple_keys
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import (
@@ -79,32 +81,34 @@ class GenMig:
                 hint=did_you_mean(str(self.variant), _VARIANTS),
             )
 
-    def begin(self, context: MigrationContext) -> MigrationStart:
-        others = other_stateful_operators(context.plan)
+    def check(self, old: Plan, new: Plan) -> None:
+        others = other_stateful_operators(new)
         if others and self.variant == "reference-point":
             raise MigrationRefused(
                 f"gen-mig with reference points cannot change a plan with {' and '.join(others)}",
                 detail="Only the results of joins begin when the latest of their rows begins.",
                 hint='Use variant="coalesce".',
             )
-        refuse_endless_windows(self.name, context)
+        refuse_endless_windows(self.name, new)
+
+    def begin(self, context: MigrationContext) -> MigrationStart:
         windows = context.windows
         if context.is_trivial:
             context.record.end(context.watermark)
-            return context.empty_box(), []
+            return context.empty(), []
         split_at = windows.latest_end if self.shortened else windows.latest_start + windows.longest
         # The old plan must not have gone beyond the split: windows that slide are ahead of the watermark.
-        ahead = max(operator.frontier for box in context.old.boxes() for operator in box.window_operators)
+        ahead = max(frontier for box in context.old.boxes() for frontier in box.progress().source_frontiers)
         split_at = min(max(split_at, windows.latest_end, context.watermark, ahead + 1), NEVER)
         # The pieces of a result must come from both boxes at once.
         buffered = context.old.release_buffered()
-        return _VARIANTS[self.variant](context.old, context.empty_box(), context.record, split_at), buffered
+        return _VARIANTS[self.variant](context.old, context.empty(), context.record, split_at), buffered
 
 
 class GenMigBox(TwoBoxes):
     """A GenMig migration in progress: what is common to its variants."""
 
-    def __init__(self, old: Box, new: PlanBox, record: MigrationRecord, split_at: int) -> None:
+    def __init__(self, old: Executor, new: PlanExecutor, record: MigrationRecord, split_at: int) -> None:
         super().__init__(old, new, record)
         self._split_at = split_at
         self.hold_final(NEVER)
@@ -121,7 +125,12 @@ class GenMigBox(TwoBoxes):
 
     @classmethod
     def from_manifest(
-        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
+        cls,
+        manifest: Mapping[str, Any],
+        old: Executor,
+        new: PlanExecutor,
+        windows: WindowStore,
+        record: MigrationRecord,
     ) -> Self:
         return cls(old, new, record, manifest["split_at"])
 
@@ -159,17 +168,16 @@ class GenMigBox(TwoBoxes):
         """The results of both boxes in order: what the old box gives begins before the split."""
         raise NotImplementedError
 
-    def successor(self) -> Box:
+    def successor(self) -> Executor:
         """What the new box emits later may begin before the split: that part was emitted by the old box."""
         if not self._is_over:
             return self
-        for operator in self._new.final_operators:
-            operator.emits_from = max(operator.emits_from, self._split_at)
+        self._new.skip_final(self._split_at)
         return self._new
 
-    def donor(self) -> PlanBox | None:
+    def states(self) -> StateInventory:
         """Neither box knows the rows as they are."""
-        return None
+        return {}
 
     def release_buffered(self) -> list[Batch]:
         return self._old.release_buffered()
@@ -177,7 +185,7 @@ class GenMigBox(TwoBoxes):
     def emit_open(self) -> list[Batch]:
         return [*self.release_buffered(), *self._old.emit_open()]
 
-    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Box:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Executor:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, self._for_old(rows))
         box._new = self._new.rebuilt(rebuild, self._for_new(rows))
@@ -205,8 +213,8 @@ class _CoalesceBox(GenMigBox):
             if count:
                 at_split.append(lasting(batch.sliced(0, count)))
             if count < len(batch):
-                return _Pieces(at_split, self._new.root), chain([batch.sliced(count, len(batch))], new)
-        return _Pieces(at_split, self._new.root), iter(())
+                return _Pieces(at_split, self.plan.schema), chain([batch.sliced(count, len(batch))], new)
+        return _Pieces(at_split, self.plan.schema), iter(())
 
     def _extended(self, batch: Batch, pieces: _Pieces) -> Batch:
         """The old box's results; those that were cut at the split with the end that the new box knows."""
@@ -222,12 +230,12 @@ class _CoalesceBox(GenMigBox):
 class _Pieces:
     """Results of the new box that begin at the split, to be matched with the old box's that end there."""
 
-    def __init__(self, batches: list[Batch], root: Operator) -> None:
-        self.batch = concatenate(batches[0].layout if batches else root.layout, batches)
+    def __init__(self, batches: list[Batch], fields: Sequence[Field]) -> None:
+        self.batch = concatenate(batches[0].layout if batches else Layout(tuple(fields)), batches)
         self._is_free = np.ones(len(self.batch), np.bool_)
 
     def matched(self, old: Batch) -> tuple[Ints, Ints]:
-        """Places of old results and the ends of the pieces that go on with them."""
+        """Places of old results and the ends of the pieces that continue them."""
         free = np.flatnonzero(self._is_free)
         old_keys, new_keys = tuple_keys([old, self.batch.taken(free)])
         places, found = pairs(old_keys, new_keys)

@@ -1,7 +1,7 @@
-"""A running query as data: what must be stored, besides the rows in their windows, to go on with it elsewhere.
+"""A running query as data: what must be stored, besides the rows in their windows, to resume it elsewhere.
 
 A cell's manifest names the plans at work, how boxes are nested (a migration in progress is a box that holds two) and
-the migrations that are not over. It is small, and changes only when a migration begins, ends or is under way:
+the migrations that are not over. It is small, and changes only when a migration starts, completes or is in progress:
 everything that grows with the rows is derived from the windows. It is plain JSON, so that it can lie in a checkpoint
 for years.
 
@@ -10,26 +10,27 @@ for years.
      "migrations": 3,
      "running": [{"part": 0, "record": {"strategy": "jisc", ...}}]}
 
-Box 0 is the outermost one, and the parts of a box are counted as ``Box.parts`` gives them.
+Executor 0 is the outermost one, and the parts of an executor are counted as ``Executor.parts`` gives them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
-from midstream.engine.box import Box, PlanBox
-from midstream.engine.window_store import WindowStore
+from midstream.engine.state.window_store import WindowStore
+from midstream.execution.executor import Executor
+from midstream.execution.plan_executor import PlanExecutor
 from midstream.migration.gen_mig import GEN_MIG_BOXES
 from midstream.migration.parallel_track import ParallelTrackBox
 from midstream.migration.record import MigrationRecord
 from midstream.migration.two_boxes import TwoBoxes
 
-__all__ = ["PlanList", "box_from_manifest", "plans_from_manifest"]
+__all__ = ["PlanList", "executor_from_manifest", "plans_from_manifest"]
 
 _KINDS: list[type[TwoBoxes]] = [ParallelTrackBox, *GEN_MIG_BOXES]
 _MIGRATIONS = {box.kind: box for box in _KINDS}
@@ -62,25 +63,25 @@ def _plan(text: str, derived_from: str | None) -> Plan:
     return plan_from_json(json.loads(text), derived_from)
 
 
-def box_from_manifest(
+def executor_from_manifest(
     manifest: Mapping[str, Any],
     plans: Sequence[Plan],
+    make: Callable[[Plan], PlanExecutor],
     windows: WindowStore,
     watermark: int,
-    chunk_rows: int,
     records: Mapping[int, MigrationRecord],
-) -> Box:
-    """The box that a manifest tells of, without any derived state: it is to be rebuilt before it is used."""
+) -> Executor:
+    """The executor that a manifest describes, without any derived state: it is to be rebuilt before it is used."""
     if manifest["kind"] == "plan":
-        box = PlanBox(plans[manifest["plan"]], windows, chunk_rows)
-        box.completion_budget = manifest["completion_budget"]
-        for operator, emits_from in zip(box.final_operators, manifest["emits_from"], strict=True):
+        executor = make(plans[manifest["plan"]])
+        executor.completion_budget = manifest["completion_budget"]
+        for operator, emits_from in zip(executor.final_operators, manifest["emits_from"], strict=True):
             operator.emits_from = emits_from
-        box.advance(watermark)
-        return box
+        executor.advance(watermark)
+        return executor
     old, new = (
-        box_from_manifest(manifest[side], plans, windows, watermark, chunk_rows, records) for side in ("old", "new")
+        executor_from_manifest(manifest[side], plans, make, windows, watermark, records) for side in ("old", "new")
     )
-    assert isinstance(new, PlanBox)
+    assert isinstance(new, PlanExecutor)
     kind = _MIGRATIONS[manifest["kind"]]
     return kind.from_manifest(manifest, old, new, windows, records[manifest["record"]])

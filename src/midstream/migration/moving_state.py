@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from midstream.algebra.plan import Plan
 from midstream.migration.state_matching import Completion, take_over
 from midstream.migration.strategy import MigrationContext, MigrationStart
 
@@ -23,6 +24,9 @@ class MovingState:
 
     name: ClassVar[str] = "moving-state"
     runs_both_plans: ClassVar[bool] = False
+
+    def check(self, old: Plan, new: Plan) -> None:
+        """It can replace any plan by any other."""
 
     def begin(self, context: MigrationContext) -> MigrationStart:
         start = take_over(context, Completion.EAGER)

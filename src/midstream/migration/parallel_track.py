@@ -26,12 +26,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from midstream.algebra.plan import Join, Plan
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import Box, NumberOf, PlanBox, Rebuild
+from midstream.engine.operators.state_handle import StateInventory
 from midstream.engine.ordered import in_one_order, lasting
-from midstream.engine.window_store import InputBatches, WindowStore
+from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused
+from midstream.execution.executor import Executor, NumberOf, Rebuild
+from midstream.execution.plan_executor import PlanExecutor
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import (
     MigrationContext,
@@ -54,31 +56,30 @@ class ParallelTrack:
 
     as_published: bool = False
     """Wait for as long as the paper's way to purge states takes: 2 W where a join sits on a join."""
-    _force: bool = False
-    """Run plans that it gets wrong: to show that it does."""
 
     def __post_init__(self) -> None:
         check_flag(self.name, "as_published", self.as_published)
-        check_flag(self.name, "_force", self._force)
 
-    def begin(self, context: MigrationContext) -> MigrationStart:
-        others = other_stateful_operators(context.plan)
-        if others and not self._force:
+    def check(self, old: Plan, new: Plan) -> None:
+        others = other_stateful_operators(new)
+        if others:
             raise MigrationRefused(
                 f"parallel-track cannot change a plan with {' and '.join(others)}",
                 detail="Their results are neither old nor new: some would be given twice.",
                 hint="Use gen-mig, which can change any plan in the same gradual way, or jisc or moving-state.",
             )
-        refuse_endless_windows(self.name, context)
+        refuse_endless_windows(self.name, new)
+
+    def begin(self, context: MigrationContext) -> MigrationStart:
         windows = context.windows
         if context.is_trivial:
             context.record.end(context.watermark)
-            return context.empty_box(), []
+            return context.empty(), []
         ends_at = max(windows.latest_end, context.watermark)
         if self.as_published and any(_join_on_join(box.plan) for box in context.old.boxes()):
             ends_at = min(ends_at + windows.longest, NEVER)
         box = ParallelTrackBox(
-            context.old, context.empty_box(), context.record, windows, windows.ends(), context.watermark, ends_at
+            context.old, context.empty(), context.record, windows, windows.ends(), context.watermark, ends_at
         )
         return box, []
 
@@ -90,8 +91,8 @@ class ParallelTrackBox(TwoBoxes):
 
     def __init__(
         self,
-        old: Box,
-        new: PlanBox,
+        old: Executor,
+        new: PlanExecutor,
         record: MigrationRecord,
         windows: WindowStore,
         oldest_new: Mapping[str, int],
@@ -108,7 +109,12 @@ class ParallelTrackBox(TwoBoxes):
 
     @classmethod
     def from_manifest(
-        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
+        cls,
+        manifest: Mapping[str, Any],
+        old: Executor,
+        new: PlanExecutor,
+        windows: WindowStore,
+        record: MigrationRecord,
     ) -> Self:
         box = cls(old, new, record, windows, manifest["oldest_new"], manifest["began_at"], manifest["ends_at"])
         box._buffers = manifest["buffers"]
@@ -149,9 +155,9 @@ class ParallelTrackBox(TwoBoxes):
         oldest = self._began_at if self._buffers else NEVER
         return {window: min(horizon, oldest) for window, horizon in super().horizons().items()}
 
-    def donor(self) -> PlanBox | None:
+    def states(self) -> StateInventory:
         """The old box knows all rows, the new one only new ones."""
-        return self._old.donor()
+        return self._old.states()
 
     @property
     def buffered(self) -> int:
@@ -165,13 +171,14 @@ class ParallelTrackBox(TwoBoxes):
     def emit_open(self) -> list[Batch]:
         return [*self.release_buffered(), *self._old.emit_open()]
 
-    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Box:
+    def rebuilt(self, rebuild: Rebuild, rows: InputBatches) -> Executor:
         box = copy.copy(self)
         box._old = self._old.rebuilt(rebuild, rows)
         since = {key: b.filtered(b.references[0] >= self._oldest_new[key]) for key, b in rows.items()}
-        box._new = PlanBox(self.plan, self._windows, self._new.chunk_rows)
+        box._new = self._new.empty()
         buffered = [lasting(batch) for batch in box._new.push(since, self._new.watermark)]
         box._buffered = buffered if self._buffers else []
+        box._new.reset_counters()
         return box
 
 

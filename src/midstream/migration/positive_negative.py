@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from midstream.algebra.types import is_comparable
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.codes import combine_codes
 from midstream.engine.kernels import Flags, Ints
-from midstream.engine.key_table import KeyTable
+from midstream.engine.state.key_table import KeyTable
 
 __all__ = ["Signed", "from_signed", "pairs", "to_signed", "tuple_keys"]
 
@@ -63,10 +63,10 @@ def from_signed(signed: Signed, keys: Ints) -> tuple[Ints, Ints, Ints, Signed]:
 def _paired(signed: Signed, by: Ints, keys: Ints) -> tuple[Ints, Ints, Ints, Signed, Ints]:
     plus, minus = np.flatnonzero(signed.is_positive), np.flatnonzero(~signed.is_positive)
     at, to = pairs(by[plus], by[minus])
-    begun, ended = plus[at], minus[to]
+    started, ended = plus[at], minus[to]
     left = np.ones(len(keys), np.bool_)
-    left[begun] = left[ended] = False
-    return signed.tuples[begun], signed.times[begun], signed.times[ended], signed.taken(left), keys[left]
+    left[started] = left[ended] = False
+    return signed.tuples[started], signed.times[started], signed.times[ended], signed.taken(left), keys[left]
 
 
 def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""What a migration did: the record that ``metrics()`` shows."""
+"""What a migration did: the record that a cell keeps, and its figures as a message."""
 
 from __future__ import annotations
 
@@ -7,11 +7,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from midstream.algebra.plan import Plan
-from midstream.algebra.windows import BEGINNING, NEVER
-from midstream.engine.box import NumberOf
+import msgspec
 
-__all__ = ["MigrationRecord"]
+from midstream.algebra.plan import Plan
+from midstream.algebra.window_spec import BEGINNING, NEVER
+from midstream.execution.executor import NumberOf
+
+__all__ = ["MigrationFigures", "MigrationRecord"]
+
+
+class MigrationFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a migration did so far. ``started`` and ``ended`` are clock times in seconds since 1970, ``began_at`` and
+    ``ended_at`` watermarks in ticks (None where they are the beginning or the end of time)."""
+
+    started: float
+    ended: float | None = None
+    began_at: int | None = None
+    ended_at: int | None = None
+    states_shared: int = 0
+    """States that passed to the new plan as they were."""
+    states_incomplete: int = 0
+    """States that the new plan lacked, to be completed on demand."""
+    rows_recomputed: int = 0
+    """Tuples computed for states of the new plan, at once or on demand."""
+    rows_buffered: int = 0
+    """The most results of the new plan that had to wait."""
+    old_results: int = 0
+    """Results that came from the old plan (or both) during the migration."""
+    new_results: int = 0
+    """Results that came from the new plan during the migration."""
+
+    @property
+    def is_over(self) -> bool:
+        """Done, or replaced by a later migration."""
+        return self.ended is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time from beginning to end; None until it is over."""
+        return None if self.ended is None else self.ended - self.started
 
 
 @dataclass
@@ -63,31 +97,40 @@ class MigrationRecord:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], plans: Sequence[Plan]) -> Self:
-        """The record that a manifest tells of."""
+        """The record that a manifest describes."""
         old_and_new = {name: plans[manifest[name]] for name in ("old_plan", "new_plan")}
         return cls(**{**manifest, **old_and_new})
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``metrics()``: the figures, and the plans as text."""
-        return {**self.figures(), "old_plan": self.old_plan.explain(), "new_plan": self.new_plan.explain()}
-
-    def figures(self) -> dict[str, Any]:
-        """Everything but the plans; event times are None where they are the beginning or the end of time."""
+        """As plain data, with the plans as text."""
+        figures = self.figures()
+        own = msgspec.to_builtins(figures)
+        del own["started"], own["ended"]
         return {
             "number": self.number,
             "strategy": self.strategy,
             "options": dict(self.options),
-            "began_at": _instant(self.began_at),
-            "ended_at": _instant(self.ended_at),
-            "is_over": self.is_over,
-            "seconds": None if self.ended is None else self.ended - self.began,
-            "states_shared": self.states_shared,
-            "states_incomplete": self.states_incomplete,
-            "rows_recomputed": self.rows_recomputed + self.rows_completed,
-            "rows_buffered": self.rows_buffered,
-            "old_results": self.old_results,
-            "new_results": self.new_results,
+            "is_over": figures.is_over,
+            "seconds": figures.seconds,
+            **own,
+            "old_plan": self.old_plan.explain(),
+            "new_plan": self.new_plan.explain(),
         }
+
+    def figures(self) -> MigrationFigures:
+        """Everything but what was asked for."""
+        return MigrationFigures(
+            started=self.began,
+            ended=self.ended,
+            began_at=_instant(self.began_at),
+            ended_at=_instant(self.ended_at),
+            states_shared=self.states_shared,
+            states_incomplete=self.states_incomplete,
+            rows_recomputed=self.rows_recomputed + self.rows_completed,
+            rows_buffered=self.rows_buffered,
+            old_results=self.old_results,
+            new_results=self.new_results,
+        )
 
 
 def _instant(ticks: int | None) -> int | None:

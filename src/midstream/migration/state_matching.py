@@ -1,64 +1,62 @@
-"""A new plan takes over: its states are shared with the old plan, computed from the windows, or left to be completed.
+"""State matching: a new plan adopts states of the old one, rebuilds them from the windows, or completes them later.
 
 This is the common core of moving state and JISC, and of recovery, which matches a plan with nothing but the windows.
-Operators are visited from the root down. Each gets its state: by adopting the one of an operator with the same state
-key in the old plan; otherwise from the *history* of its inputs, the output that they have emitted and that may still
-count. A window's history are its rows, a join's all pairs of its two states; distinct, aggregates and differences give
-theirs while they are fed the history of their own inputs.
+States are matched by their handles (``engine/operators/state_handle``), whichever executors hold them. Operators are
+visited from the root down. Each state is adopted from the old plan, if that has one with the same key; otherwise it is
+rebuilt from the *history* of its inputs: the output that they have emitted and that may still count. A window's history
+are its rows, a join's all pairs of its two states; distinct, aggregates and differences give theirs while they are
+rebuilt from the history of their own inputs.
 
 **Why no result is emitted twice and none is left out.** Consider the outermost final operators F1 … Fn of a plan (see
-``engine/final_operator``). The operators above them are incremental, so what the plan has emitted is the query's top
-part, evaluated on what each Fi has emitted and on all rows seen so far. All plans of a query have the same top part, in
-different shapes. So two plans have emitted the same if their final operators have, and two cases are enough:
+``engine/operators/final_operator``). Call the part of the plan above them its *top part*. Its operators are
+incremental, so what the plan has emitted is the top part, evaluated on what each Fi has emitted and on all rows seen so
+far. All plans of a query have the same top part, in different shapes. So two plans have emitted the same if their final
+operators have, and two cases are enough:
 
 1. *The same operators, equally far.* Each Fi of the new plan has a counterpart in the old one: in the same place of the
    top part, with the same operators below it and equal ``final_until``. What a final operator has emitted depends only
    on the rows, ``final_until`` and ``emits_from``, so the counterparts have emitted the same, whether the new one
-   adopts its state or computes it from the rows. The new plan continues where the old one stands. Recovery is this
+   adopts its state or computes it from the rows. The new plan continues where the old one is. Recovery is this
    case: the plans are equal.
 2. *Other operators.* An Fi without counterpart (a partial aggregate was pushed below a join, differences were
-   reordered) may know less or more of the future than those it replaces. First the old plan emits its open segments, so
-   that each of its final operators has emitted everything before its ``emitted_until`` and nothing after it. Let T be
-   the earliest of these instants and of the windows' frontiers. An old operator without counterpart must stand exactly
-   at T, otherwise the change is refused: it would have emitted what its successor cannot know yet. The successor gets
-   ``emits_from`` = T, counterparts keep their ``emitted_until``. Whatever arrives from now on, rows and segments alike,
-   begins at T or later, so it never meets what was emitted before T, and nothing of that has to be handed over. What
-   the successor knows beyond T, it emits at once. It never adopts a state, not even of an equal operator in another
-   place of the old plan: that may have been swept beyond T.
+   reordered) may be final up to an earlier or later instant than those it replaces. Let T be the earliest of the old
+   operators' ``emitted_until`` and of the windows' frontiers. An old operator without counterpart must be exactly at T,
+   otherwise the change is refused: it would have emitted what its successor cannot know yet. Then the old plan emits
+   its open segments, so that each of its final operators has emitted everything before its ``emitted_until`` and
+   nothing after it. The successor gets ``emits_from`` = T, counterparts keep their ``emitted_until``. Whatever arrives
+   from now on, rows and segments alike, begins at T or later, so it never meets what was emitted before T, and nothing
+   of that has to be handed over. What the successor knows beyond T, it emits at once. It never adopts a state, not even
+   of an equal operator in another place of the old plan: that may have been swept beyond T.
 
-Between two pushes every box is in such a state, also one whose migration is under way: of GenMig's two plans, the new
-one has emitted nothing final before the split time, so the old one tells how far results are (``Box.emitting``). Hence
-the argument holds for overlapped migrations. ``emits_from`` is part of a box's manifest, hence it holds for recovery
+Between two pushes this holds for every executor, also for a migration in progress: of GenMig's two plans, the new one
+has emitted nothing final before the split time, so that the old one's progress is the whole (``Executor.progress``).
+Hence the argument holds for overlapped migrations. ``emits_from`` is part of the manifest, hence it holds for recovery
 in and after them.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from midstream.algebra.plan import Aggregate, Alias, Difference, Plan, Union, Window
-from midstream.algebra.windows import NEVER
-from midstream.engine.batch import Batch, concatenate
-from midstream.engine.box import Box, PlanBox
-from midstream.engine.final_operator import FinalOperator
-from midstream.engine.join import JoinOperator
-from midstream.engine.join_side import JoinSide, KeyColumn
-from midstream.engine.join_state import JoinState
-from midstream.engine.kernels import Ints
-from midstream.engine.materialize import MaterializeOperator
-from midstream.engine.operator import Operator
+from midstream.algebra.window_spec import NEVER
+from midstream.engine.batch import Batch
+from midstream.engine.operators.final_operator import FinalOperator
+from midstream.engine.operators.operator import EmissionType, Operator
+from midstream.engine.operators.state_handle import StateHandle, StateInventory, StateKey
 from midstream.engine.ordered import lasting
-from midstream.engine.row_store import RowStore
-from midstream.engine.state_completion import CompleteState, IncompleteState, OldTuples
-from midstream.engine.stateless import SelectOperator
-from midstream.engine.window import WindowOperator
-from midstream.engine.window_store import InputBatches
+from midstream.engine.state.row_store import RowStore
+from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.errors import MigrationRefused, quoted
+from midstream.execution.executor import Executor
+from midstream.execution.output_progress import OutputProgress
+from midstream.execution.plan_executor import PlanExecutor, RowStores
+from midstream.migration.old_tuples import OldTupleIndex
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import MigrationContext
 
-__all__ = ["Completion", "rebuilt", "take_over"]
+__all__ = ["COMPLETION_BUDGET", "Completion", "rebuilt", "take_over"]
 
 COMPLETION_BUDGET = 2
 """Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
@@ -73,82 +71,90 @@ class Completion(enum.Enum):
     """On demand, as far as joins are concerned."""
 
 
-def take_over(context: MigrationContext, completion: Completion) -> tuple[PlanBox, list[Batch]]:
-    """The new plan, with its states; and the results that are to be emitted now."""
+def take_over(
+    context: MigrationContext, completion: Completion, budget: int = COMPLETION_BUDGET
+) -> tuple[PlanExecutor, list[Batch]]:
+    """An executor of the new plan, with its states; and the results that are to be emitted now."""
     old = context.old
-    matching = _StateMatching(context.plan, context, old.donor(), completion)
-    box = matching.box
+    matching = _StateMatching(
+        context.make, old.progress(), old.states(), context.windows, context.watermark, completion, budget
+    )
+    new = matching.new
     if matching.continues_exactly:
         results = old.release_buffered()
-        begins_at = NEVER
+        matching.begin_at(NEVER)
     else:
         begins_at = matching.common_end()
         results = old.emit_open()
-    matching.begin_at(begins_at)
-    matching.bring_states()
-    if box.final_operators:
-        box.hold_final(NEVER)
-        results += [lasting(batch) for batch in box.push({}, context.watermark)]
-    return box, results
+        matching.begin_at(begins_at)
+    matching.bring_states(context.windows.alive_in, context.record)
+    if new.progress().emission is not EmissionType.INCREMENTAL:
+        # What the new plan knows to be final beyond the old one is emitted now.
+        new.hold_final(NEVER)
+        results += [lasting(batch) for batch in new.push({}, context.watermark)]
+    return new, results
 
 
-def rebuilt(box: Box, completion: Completion, rows: InputBatches, record: MigrationRecord) -> Box:
-    """The box as it is, with all its derived state computed anew from the rows."""
+def rebuilt(
+    executor: Executor, completion: Completion, windows: WindowStore, rows: InputBatches, record: MigrationRecord
+) -> Executor:
+    """The executor as it is, with all its derived state computed anew from the rows."""
 
-    def rebuild(plan_box: PlanBox, rows: InputBatches) -> PlanBox:
-        context = MigrationContext(
-            plan_box, plan_box.plan, plan_box.windows, plan_box.watermark, plan_box.chunk_rows, record, rows
+    def rebuild(old: PlanExecutor, rows: InputBatches) -> PlanExecutor:
+        budget = old.completion_budget or COMPLETION_BUDGET
+        matching = _StateMatching(
+            lambda stores: old.empty(), old.progress(), {}, windows, old.watermark, completion, budget
         )
-        matching = _StateMatching(plan_box.plan, context, None, completion)
         assert matching.continues_exactly
-        for new, old in zip(matching.box.final_operators, plan_box.final_operators, strict=True):
-            new.emits_from = old.emits_from
-        matching.box.hold_final(plan_box.final_limit)
-        matching.bring_states()
-        return matching.box
+        for operator, before in zip(matching.new.final_operators, old.final_operators, strict=True):
+            operator.emits_from = before.emits_from
+        matching.new.hold_final(old.final_limit)
+        matching.bring_states(rows.__getitem__, record)
+        return matching.new
 
-    return box.rebuilt(rebuild, rows)
+    return executor.rebuilt(rebuild, rows)
 
 
 class _StateMatching:
-    """Builds the new box and gives its operators their states."""
+    """Makes the new executor and brings its states.
 
-    def __init__(self, plan: Plan, context: MigrationContext, donor: PlanBox | None, completion: Completion) -> None:
-        self._emitting = context.old.emitting()
-        keys = [operator.state_key for operator in self._emitting.final_operators]
-        if len(set(keys)) < len(keys):
-            # Equal operators in different places may be differently far, and so may be all that is above them.
-            donor = None
-        self._sides: dict[tuple[str, tuple[str, ...]], list[JoinSide]] = {}
-        self._operators: dict[tuple[str, ...], list[Operator]] = {}
-        if donor is not None:
-            for join in donor.joins():
-                for side in join.sides:
-                    self._sides.setdefault(side.state_key, []).append(side)
-            for operator in donor.operators:
-                if operator.state_key is not None:
-                    self._operators.setdefault(operator.state_key, []).append(operator)
-        self.box, self._whole = self._with_stores_of(donor, plan, context)
-        self.box.completion_budget = COMPLETION_BUDGET if completion is Completion.LAZY else 0
-        self._context = context
-        self._record = context.record
+    ``old`` says what has been emitted, ``inventory`` which states may be adopted.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[RowStores], PlanExecutor],
+        old: OutputProgress,
+        inventory: StateInventory,
+        windows: WindowStore,
+        watermark: int,
+        completion: Completion,
+        budget: int,
+    ) -> None:
+        self._old = old
         self._completion = completion
-        self._ends = context.windows.latest_end
+        keys = [operator.state_key for operator in old.final_operators]
+        # Equal operators in different places may be differently far, and so may be all that is above them.
+        usable = inventory if len(set(keys)) == len(keys) else {}
+        self._donors = {key: list(states) for key, states in usable.items()}
+        self._watermark = watermark
+        self.new, self._present = self._with_inherited_stores(make)
+        self.new.completion_budget = budget if completion is Completion.LAZY else 0
         # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
-        frontiers = (child.frontier for join in self.box.joins() for child in join.inputs)
-        self._least = min(frontiers, default=NEVER)
-        self._least = min(self._least, self._emitting.final_until)
-        self._old_tuples: dict[tuple[int, tuple[str, ...]], OldTuples] = {}
+        frontiers = (
+            child.frontier for state in self.new.states_held if not state.shapes_output for child in state.inputs
+        )
+        self._retention = min([old.final_until, *frontiers])
         self._predecessors = self._matched_final_operators()
-        self._outermost = {id(operator) for operator in self.box.final_operators}
-        self._adopted: dict[int, Operator] = {}
-        self._shared: dict[int, JoinSide] = {}
-        assert len(self.box.final_operators) == len(keys), "all plans of a query have the same top part"
+        self._outermost = {id(operator) for operator in self.new.final_operators}
+        self._adopted: dict[int, StateHandle] = {}
+        self._old_tuples = OldTupleIndex(self._donor, windows.latest_end)
+        assert len(self.new.final_operators) == len(keys), "all plans of a query have the same top part"
 
     @property
     def continues_exactly(self) -> bool:
         """Whether all final operators are those of the old plan, and as far."""
-        old, new = self._emitting.final_operators, self.box.final_operators
+        old, new = self._old.final_operators, self.new.final_operators
         return len(self._predecessors) == len(old) == len(new)
 
     def common_end(self) -> int:
@@ -156,11 +162,13 @@ class _StateMatching:
 
         Raises ``MigrationRefused`` if operators without counterpart have emitted more than that.
         """
-        old = self._emitting.final_operators
-        end = min(operator.emitted_until for operator in old) if old else NEVER
-        end = min(end, *(operator.frontier for operator in self._emitting.window_operators))
+        end = self._old.emitted_until
         kept = {id(operator) for operator in self._predecessors.values()}
-        ahead = [operator for operator in old if id(operator) not in kept and operator.emitted_until > end]
+        ahead = [
+            operator
+            for operator in self._old.final_operators
+            if id(operator) not in kept and operator.emitted_until > end
+        ]
         if ahead:
             raise MigrationRefused(
                 f"{self._completion.value} cannot replace a plan whose results are final up to different instants",
@@ -171,260 +179,158 @@ class _StateMatching:
         return end
 
     def begin_at(self, instant: int) -> None:
-        """Let final operators stand where their predecessors do; those without one, at the instant."""
-        for operator in self.box.final_operators:
+        """Let final operators continue where their predecessors are; those without one, at the instant."""
+        for operator in self.new.final_operators:
             predecessor = self._predecessors.get(id(operator))
             operator.emits_from = instant if predecessor is None else predecessor.emits_from
             operator.limit = instant if predecessor is None else predecessor.final_until
-        self.box.advance(self._context.watermark)
+        self.new.advance(self._watermark)
 
-    def bring_states(self) -> None:
-        """Give all operators their states."""
-        self._decide(self.box.root, False)
-        self.bring(self.box.root, False)
+    def bring_states(self, rows_of: Callable[[str], Batch], record: MigrationRecord) -> None:
+        """Let all operators adopt or rebuild their states. ``rows_of`` gives the rows of a window by its identity."""
+        self._choose_donors(self.new.root, False)
+        self._bring(self.new.root, False, rows_of, record)
+        self.new.reset_counters()
+
+    # Which states there are
 
     def _matched_final_operators(self) -> dict[int, FinalOperator]:
         """The outermost final operators of the new plan that stand in the same place of the old one, as far: by id.
 
         What they emit from now on begins where the old one's ended.
         """
-        known: dict[tuple[str, ...], list[Operator]] = {}
-        for operator in self._emitting.operators:
-            if operator.state_key is not None:
-                known.setdefault(operator.state_key, []).append(operator)
-        alike = self._present_in(self.box, known, with_stores=False)
-        pairs = zip(self.box.final_operators, self._in_the_same_places(), strict=True)
+        known: dict[StateKey, list[StateHandle]] = {}
+        for operator in self._old.operators:
+            for state in operator.states():
+                known.setdefault(state.state_key, []).append(state)
+        alike = self._operators_present(
+            self.new,
+            lambda state: (
+                state.row_store is not None
+                or any(other.serves(state, NEVER) for other in known.get(state.state_key, ()))
+            ),
+        )
+        pairs = zip(self.new.final_operators, self._in_the_same_places(), strict=True)
         return {
             id(new): old
             for new, old in pairs
-            if old is not None and new.state_key == old.state_key and _as_far(new, old) and id(new) in alike
+            if old is not None and new.state_key == old.state_key and old.serves(new, NEVER) and id(new) in alike
         }
 
     def _in_the_same_places(self) -> list[FinalOperator | None]:
-        """For each outermost final operator of the new plan, the one in the old plan that stands in its place."""
-        old = self._emitting.final_operators
-        if self._emitting.plan == self.box.plan:
+        """For each outermost final operator of the new plan, the one in the same place of the old plan."""
+        old = self._old.final_operators
+        if self._old.plan == self.new.plan:
             return list(old)
         by_place: dict[tuple[object, ...], list[FinalOperator]] = {}
-        for place, operator in zip(_places(self._emitting.plan), old, strict=True):
+        for place, operator in zip(_places(self._old.plan), old, strict=True):
             by_place.setdefault(place, []).append(operator)
-        found = [by_place.get(place, []) for place in _places(self.box.plan)]
+        found = [by_place.get(place, []) for place in _places(self.new.plan)]
         return [there[0] if len(there) == 1 else None for there in found]
 
-    def _with_stores_of(self, donor: PlanBox | None, plan: Plan, context: MigrationContext) -> tuple[PlanBox, set[int]]:
-        """The new box, and which of its operators are as the donor's (see ``_present_in``).
+    def _with_inherited_stores(self, make: Callable[[RowStores], PlanExecutor]) -> tuple[PlanExecutor, set[int]]:
+        """The new executor, and which of its operators are as the old plan's (see ``_operators_present``).
 
-        It continues the donor's stores of derived rows where these hold all rows: an operator below one may be further
-        in the new plan than it was in the old one, and then has emitted rows that are not in the store.
+        It inherits the old plan's stores of materialized rows where these hold all rows: an operator below one may be
+        further in the new plan than it was in the old one, and then has emitted rows that are not in the store.
         """
-        kept = [] if donor is None else donor.stores()
+        stores: dict[StateKey, list[RowStore]] = {}
+        for key, states in self._donors.items():
+            kept = [state.row_store for state in states if state.row_store is not None]
+            if kept:
+                stores[key] = kept
         while True:
-            stores: dict[str, list[RowStore]] = {}
-            for store in kept:
-                stores.setdefault(store.key, []).append(store.store)
-            box = PlanBox(plan, context.windows, context.chunk_rows, stores)
-            box.advance(context.watermark)
-            present = self._present_in(box, self._operators)
-            behind = {store.key for store in box.stores() if store.was_there and id(store) not in present}
+            new = make({key: list(kept) for key, kept in stores.items()})
+            new.advance(self._watermark)
+            present = self._operators_present(
+                new,
+                lambda state: (
+                    state.is_inherited
+                    or any(donor.serves(state, NEVER) for donor in self._donors.get(state.state_key, ()))
+                ),
+            )
+            behind = {
+                state.state_key
+                for operator in new.operators
+                for state in operator.states()
+                if state.is_inherited and id(operator) not in present
+            }
             if not behind:
-                return box, present
-            kept = [store for store in kept if store.key not in behind]
+                return new, present
+            stores = {key: kept for key, kept in stores.items() if key not in behind}
 
     @staticmethod
-    def _present_in(
-        box: PlanBox, known: Mapping[tuple[str, ...], list[Operator]], with_stores: bool = True
-    ) -> set[int]:
-        """Operators below which, themselves included, every state but those of joins is among the known ones."""
+    def _operators_present(new: PlanExecutor, is_there: Callable[[StateHandle], bool]) -> set[int]:
+        """Operators below which, themselves included, every state that shapes the output is there."""
         present: set[int] = set()
-        for operator in box.operators:
-            if not all(id(child) in present for child in operator.inputs):
-                continue
-            if operator.state_key is not None:
-                is_there = any(_as_far(operator, other) for other in known.get(operator.state_key, ()))
-            else:
-                is_there = not (with_stores and isinstance(operator, MaterializeOperator)) or operator.was_there
-            if is_there:
+        for operator in new.operators:
+            below = all(id(child) in present for child in operator.inputs)
+            if below and all(is_there(state) for state in operator.states() if state.shapes_output):
                 present.add(id(operator))
         return present
 
-    def _counterpart(self, operator: Operator) -> Operator | None:
-        """The operator whose state may be adopted; of outermost final operators only the predecessor's."""
-        donors = self._operators.get(operator.state_key or (), [])
-        if id(operator) in self._outermost:
-            predecessor = self._predecessors.get(id(operator))
+    # Who gets which
+
+    def _donor(self, state: StateHandle) -> StateHandle | None:
+        """A state of the old plan that may be adopted; of outermost final operators only the predecessor's."""
+        donors = self._donors.get(state.state_key, [])
+        if not all(id(child) in self._present for child in state.inputs):
+            return None
+        if id(state) in self._outermost:
+            predecessor = self._predecessors.get(id(state))
             return predecessor if any(donor is predecessor for donor in donors) else None
-        return next((donor for donor in donors if _as_far(operator, donor)), None)
+        return next((donor for donor in donors if donor.serves(state, self._retention)), None)
 
-    def _decide(self, operator: Operator, wanted: bool) -> None:
-        """Choose for each operator whether its state is adopted. ``wanted``: somebody above needs its history."""
-        if isinstance(operator, JoinOperator):
-            for side, child in _sides_of(operator):
-                donors = self._sides.get(side.state_key, [])
-                found = next((d for d in donors if self._serves(d, side)), None)
-                if found is not None and id(child) in self._whole:
-                    donors.remove(found)
-                    self._shared[id(side)] = found
-                    self._decide(child, False)
-                else:
-                    self._decide(child, self._completion is Completion.EAGER or wanted or _join_below(child) is None)
-            return
-        if isinstance(operator, MaterializeOperator):
-            self._decide(operator.inputs[0], not operator.was_there)
-            return
-        if operator.state_key is not None:
-            counterpart = self._counterpart(operator)
-            if counterpart is not None and not wanted and id(operator) in self._whole:
-                self._operators[operator.state_key].remove(counterpart)
-                self._adopted[id(operator)] = counterpart
-            else:
-                wanted = True
-            for child in operator.inputs:
-                self._decide(child, wanted)
-            return
-        for child in operator.inputs:
-            self._decide(child, wanted)
-
-    def _serves(self, donor: JoinSide, side: JoinSide) -> bool:
-        """Whether the donor's state holds all that the side needs, and refers to the same stores."""
-        same_stores = all(a is b for a, b in zip(donor.layout.stores, side.layout.stores, strict=True))
-        return same_stores and donor.state.frontier <= self._least
-
-    def bring(self, operator: Operator, wanted: bool) -> list[Batch]:
-        """Give the operator and all below it their states; its history, if wanted."""
-        if isinstance(operator, WindowOperator):
-            if not wanted:
-                return []
-            identity = operator.plan.identity
-            rows = (
-                self._context.windows.alive_in(identity) if self._context.rows is None else self._context.rows[identity]
-            )
-            return [rows] if len(rows) else []
-        if isinstance(operator, JoinOperator):
-            return self._bring_join(operator, wanted)
-        if isinstance(operator, MaterializeOperator) and operator.was_there:
-            self.bring(operator.inputs[0], False)
-            return [operator.everything()] if wanted else []
-        if id(operator) in self._adopted:
-            operator.adopt(self._adopted[id(operator)])
-            self._record.states_shared += 1
-            for child in operator.inputs:
-                self.bring(child, False)
-            return []
-        if operator.state_key is not None or isinstance(operator, MaterializeOperator):
-            histories = [self.bring(child, True) for child in operator.inputs]
-            self._record.rows_recomputed += sum(len(batch) for history in histories for batch in history)
-            replay = operator.replay if isinstance(operator, FinalOperator) else operator.push
-            return list(replay(*histories))
-        histories = [self.bring(child, wanted) for child in operator.inputs]
-        return list(operator.push(*histories)) if wanted else []
-
-    def _bring_join(self, join: JoinOperator, wanted: bool) -> list[Batch]:
-        for side, child in _sides_of(join):
-            donor = self._shared.get(id(side))
+    def _choose_donors(self, operator: Operator, wanted: bool) -> None:
+        """Choose for each state whether it is adopted, and from whom. ``wanted``: the operator's history is needed."""
+        for state in operator.states():
+            donor = self._donor(state) if state.gives_history or not wanted else None
             if donor is not None:
-                self.bring(child, False)
-                side.state, side.incomplete = donor.state.copy(), donor.incomplete
-                self._record.states_shared += 1
-            elif self._completion is Completion.LAZY and _join_below(child) is not None and not wanted:
-                self.bring(child, False)
-                incomplete = self._old_tuples_of(child, side)
-                assert isinstance(incomplete, IncompleteState)
-                side.incomplete = incomplete
-                self._record.states_incomplete += 1
-            else:
-                history = concatenate(child.layout, self.bring(child, True))
-                self._record.rows_recomputed += len(history)
-                side.add(history)
+                self._donors[state.state_key].remove(donor)
+                self._adopted[id(state)] = donor
+            is_needed = donor is None and not state.is_inherited and not self._is_completed_later(state, wanted)
+            for child in state.inputs:
+                self._choose_donors(child, is_needed)
+        if not operator.states():
+            for child in operator.inputs:
+                self._choose_donors(child, wanted)
+
+    def _is_completed_later(self, state: StateHandle, wanted: bool) -> bool:
+        return self._completion is Completion.LAZY and state.can_be_completed_later and not wanted
+
+    def _bring(
+        self, operator: Operator, wanted: bool, rows_of: Callable[[str], Batch], record: MigrationRecord
+    ) -> list[Batch]:
+        """Bring the states of the operator and of all below it; its history, if wanted."""
+        if operator.source is not None:
+            rows = rows_of(operator.source) if wanted else None
+            return [rows] if rows is not None and len(rows) else []
+        states = operator.states()
+        if not states:
+            histories = [self._bring(child, wanted, rows_of, record) for child in operator.inputs]
+            return list(operator.push(*histories)) if wanted else []
+        history: list[Batch] = []
+        for state in states:
+            donor = self._adopted.get(id(state))
+            is_completed_later = donor is None and self._is_completed_later(state, wanted)
+            is_rebuilt = donor is None and not is_completed_later and not state.is_inherited
+            inputs = [self._bring(child, is_rebuilt, rows_of, record) for child in state.inputs]
+            if donor is not None:
+                state.adopt(donor)
+                record.states_shared += 1
+            elif is_completed_later:
+                self._old_tuples.complete_later(state)
+                record.states_incomplete += 1
+            elif is_rebuilt:
+                record.rows_recomputed += sum(len(batch) for batches in inputs for batch in batches)
+                history += state.rebuild(*inputs)
             if self._completion is Completion.EAGER or wanted:
-                side.complete()
-            if self._completion is Completion.LAZY and (donor is not None or side.incomplete is None):
-                self._old_tuples[id(child), side.key] = CompleteState(side.state.copy(), side.incomplete)
-        return [join.everything()] if wanted else []
-
-    def _old_tuples_of(self, operator: Operator, side: JoinSide) -> OldTuples:
-        """The old tuples of an operator, by the side's key."""
-        found = self._old_tuples.get((id(operator), side.key))
-        if found is None:
-            found = self._old_tuples[id(operator), side.key] = self._find_old_tuples(operator, side)
-        return found
-
-    def _find_old_tuples(self, operator: Operator, side: JoinSide) -> OldTuples:
-        for donor in self._sides.get(side.state_key, ()):
-            if self._serves(donor, side) and id(operator) in self._whole:
-                return CompleteState(donor.state.copy(), donor.incomplete)
-        join, above = _join_below(operator) or (None, [])
-        if join is None:
-            raise AssertionError("the inputs of joins are known by every key that is asked for")
-        driver, finder = self._driver(side, join)
-        drivers = self._own(join, driver)
-        if finder is not None and finder is not join.sides[driver]:
-            drivers = self._sorted(join, driver, finder)
-        others = self._own(join, 1 - driver)
-        return IncompleteState(
-            side,
-            join,
-            above,
-            driver,
-            drivers,
-            others,
-            is_keyed=finder is not None,
-            drives_by_own_key=finder is join.sides[driver] and finder.band is None,
-            ends=self._ends,
-        )
-
-    def _driver(self, side: JoinSide, join: JoinOperator) -> tuple[int, JoinSide | None]:
-        """The side of a join by which results with given keys are found, and what it must be sorted by.
-
-        If possible one whose own key it is, and of these a complete one: it says which keys the other side is asked
-        for. None: results cannot be found by key.
-        """
-        finders = [_finder(side, own, child) for own, child in _sides_of(join)]
-        own = [place for place in (0, 1) if finders[place] is join.sides[place]]
-        if own:
-            driver = next((place for place in own if self._own(join, place).is_complete), own[0])
-            return driver, finders[driver]
-        driver = 0 if finders[0] is not None else 1
-        return driver, finders[driver]
-
-    def _own(self, join: JoinOperator, side: int) -> OldTuples:
-        return self._old_tuples_of(join.inputs[side], join.sides[side])
-
-    def _sorted(self, join: JoinOperator, driver: int, finder: JoinSide) -> OldTuples:
-        """The old tuples of a join's side by another key than the join's own."""
-        key = (id(join.inputs[driver]), finder.key)
-        if key not in self._old_tuples:
-            own = self._own(join, driver)
-            if _join_below(join.inputs[driver]) is not None and not own.is_complete:
-                self._old_tuples[key] = self._find_old_tuples(join.inputs[driver], finder)
-            else:
-                self._old_tuples[key] = _ResortedState(own, finder)
-        return self._old_tuples[key]
-
-
-class _ResortedState:
-    """Old tuples that are all there, sorted by another key when they are first asked for."""
-
-    def __init__(self, unsorted: OldTuples, finder: JoinSide) -> None:
-        self._unsorted: OldTuples | None = unsorted
-        self._finder = finder
-
-    @property
-    def is_complete(self) -> bool:
-        return True
-
-    def request(self, lows: Ints, highs: Ints) -> None:
-        pass
-
-    def complete(self, lows: Ints, highs: Ints) -> list[JoinState]:
-        return self.complete_all()
-
-    def complete_all(self) -> list[JoinState]:
-        if self._unsorted is not None:
-            for state in self._unsorted.complete_all():
-                batch = self._finder.batch_of(state.everything().tuples)
-                self._finder.add(batch.filtered(batch.valid_to > batch.layout.released))
-            self._unsorted = None
-        return [self._finder.state]
+                state.complete()
+            if self._completion is Completion.LAZY and not is_completed_later:
+                self._old_tuples.note(state)
+        if not wanted:
+            return []
+        return operator.history() if states[0].gives_history else history
 
 
 def _places(plan: Plan) -> list[tuple[object, ...]]:
@@ -453,45 +359,3 @@ def _relations(plan: Plan) -> frozenset[str]:
     if isinstance(plan, Window):
         return frozenset([plan.alias])
     return frozenset().union(*(_relations(child) for child in plan.inputs))
-
-
-def _sides_of(join: JoinOperator) -> list[tuple[JoinSide, Operator]]:
-    """Each side with its input."""
-    return list(zip(join.sides, join.inputs, strict=True))
-
-
-def _join_below(operator: Operator) -> tuple[JoinOperator, list[Operator]] | None:
-    """The join whose results the operator gives, and the selections between."""
-    above: list[Operator] = []
-    while isinstance(operator, SelectOperator):
-        above.insert(0, operator)
-        operator = operator.inputs[0]
-    return (operator, above) if isinstance(operator, JoinOperator) else None
-
-
-def _as_far(new: Operator, old: Operator) -> bool:
-    """Whether both have seen the same of their inputs."""
-    return all(
-        (a.final_until, a.frontier) == (b.final_until, b.frontier) for a, b in zip(new.inputs, old.inputs, strict=True)
-    )
-
-
-def _finder(side: JoinSide, own: JoinSide, child: Operator) -> JoinSide | None:
-    """A side of a join below, sorted by another side's key: its own if that is what it is sorted by."""
-    columns = {field.column for field in child.layout.fields}
-    if side.band is not None:
-        if own.key == side.key:
-            return own
-        return JoinSide(child.layout, [], side.band, own.identity) if side.band.left_key.columns <= columns else None
-    alike = own.band is None and len(own.keys) == len(side.keys)
-    if alike and all(key in names for key, names in zip(own.keys, side.names, strict=True)):
-        return own
-    if not side.keys:
-        return None
-    keys: list[KeyColumn] = []
-    for names in side.names:
-        known = frozenset(name for name in names if name.columns <= columns)
-        if not known:
-            return None
-        keys.append((min(known, key=lambda name: name.text), known))
-    return JoinSide(child.layout, keys, None, own.identity)

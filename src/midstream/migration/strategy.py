@@ -1,24 +1,29 @@
 """The interface of a migration strategy.
 
-A strategy is a class with the strategy's options as fields and one method, ``begin``: it gets the box in force and the
-new plan, and gives the box that takes over. That box is the new plan itself where the change is immediate, or a
-migration in progress: a box that holds the old and the new one, and hands over to the new one when it is done. As the
-old box may itself be a migration, migrations overlap without further ado.
+A strategy is a class with the strategy's options as fields and two methods. ``check`` decides from the plans alone
+whether the strategy can replace one by the other. ``begin`` gets the running executor and gives the one that replaces
+it: the new plan's own where the change is immediate, or a migration in progress, which holds the old and the new one
+and is replaced by the new one when it completes. As the old executor may itself be a migration, migrations can overlap.
+
+Who decides that a migration has ended: its executor says so (``successor``, ``is_migrating``), and the cell asks after
+every push (``runtime/cell``). A strategy whose change is immediate ends the record in ``begin``.
 
 ``docs/how_to_add_a_strategy.md`` shows how to add one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
-from midstream.algebra.windows import BEGINNING, NEVER
+from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import Box, PlanBox
-from midstream.engine.window_store import InputBatches, WindowStore
+from midstream.engine.state.window_store import WindowStore
 from midstream.errors import MigrationRefused
+from midstream.execution.executor import Executor
+from midstream.execution.plan_executor import PlanExecutor, RowStores
 from midstream.migration.record import MigrationRecord
 
 __all__ = [
@@ -30,33 +35,32 @@ __all__ = [
     "refuse_endless_windows",
 ]
 
-MigrationStart = tuple[Box, list[Batch]]
-"""The box that takes over, and results that are to be emitted now."""
+MigrationStart = tuple[Executor, list[Batch]]
+"""The executor that replaces the old one, and results that are to be emitted now."""
 
 
 @dataclass(frozen=True)
 class MigrationContext:
-    """What a strategy needs to know: the box in force, where it stands, and the plan to change to."""
+    """What a strategy works on: the running executor, the plan to change to, and how to make an executor for it."""
 
-    old: Box
+    old: Executor
     plan: Plan
     windows: WindowStore
     watermark: int
-    chunk_rows: int
     record: MigrationRecord
-    rows: InputBatches | None = None
-    """The rows to work on, if not all that are in the windows."""
+    make: Callable[[RowStores], PlanExecutor]
+    """Makes an executor for the new plan, which inherits the given stores of materialized rows."""
 
     @property
     def is_trivial(self) -> bool:
-        """Whether no row has come yet: the new plan may start where the old one stands."""
+        """Whether no row has come yet: the new plan can start without any state."""
         return self.windows.latest_end == BEGINNING
 
-    def empty_box(self) -> PlanBox:
-        """The new plan, without any state."""
-        box = PlanBox(self.plan, self.windows, self.chunk_rows)
-        box.advance(self.watermark)
-        return box
+    def empty(self) -> PlanExecutor:
+        """An executor for the new plan, without any state."""
+        executor = self.make({})
+        executor.advance(self.watermark)
+        return executor
 
 
 class Strategy(Protocol):
@@ -64,10 +68,17 @@ class Strategy(Protocol):
 
     name: ClassVar[str]
     runs_both_plans: ClassVar[bool]
-    """Whether the old plan goes on beside the new one for some time."""
+    """Whether the old plan continues to run beside the new one for some time."""
+
+    def check(self, old: Plan, new: Plan) -> None:
+        """Raise ``MigrationRefused`` if the strategy cannot replace one plan by the other, whatever rows there are."""
 
     def begin(self, context: MigrationContext) -> MigrationStart:
-        """Change over. Raises ``MigrationRefused``, and changes nothing, where the strategy cannot."""
+        """Start to replace the old plan, after ``check``.
+
+        Raises ``MigrationRefused``, and changes nothing, if the strategy cannot, for a reason that only the rows and
+        other migrations give.
+        """
 
 
 def check_flag(name: str, option: str, value: object) -> None:
@@ -76,9 +87,9 @@ def check_flag(name: str, option: str, value: object) -> None:
         raise MigrationRefused(f'option "{option}" of {name} is {value!r}', hint="Give True or False.")
 
 
-def refuse_endless_windows(name: str, context: MigrationContext) -> None:
+def refuse_endless_windows(name: str, plan: Plan) -> None:
     """For strategies that wait until the old rows have ended."""
-    if context.windows.longest >= NEVER:
+    if any(window.longest >= NEVER for window in plan.windows()):
         raise MigrationRefused(
             f"{name} never ends for this query",
             detail="It waits until the rows of the old plan have left their windows; some windows are unbounded.",

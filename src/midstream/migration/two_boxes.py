@@ -6,22 +6,24 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.box import Box, NumberOf, PlanBox
-from midstream.engine.window_store import WindowStore
+from midstream.engine.state.window_store import WindowStore
+from midstream.execution.executor import Executor, NumberOf
+from midstream.execution.output_progress import OutputProgress
+from midstream.execution.plan_executor import PlanExecutor
 from midstream.migration.record import MigrationRecord
 
 __all__ = ["TwoBoxes"]
 
 
-class TwoBoxes(Box):
+class TwoBoxes(Executor):
     """Both boxes. The final operators of the old one, which may itself be a migration, show what has been emitted."""
 
     kind: ClassVar[str]
     """What it is called in a manifest."""
 
-    def __init__(self, old: Box, new: PlanBox, record: MigrationRecord) -> None:
+    def __init__(self, old: Executor, new: PlanExecutor, record: MigrationRecord) -> None:
         self.plan = new.plan
         self._old = old
         self._new = new
@@ -31,9 +33,14 @@ class TwoBoxes(Box):
     @classmethod
     @abstractmethod
     def from_manifest(
-        cls, manifest: Mapping[str, Any], old: Box, new: PlanBox, windows: WindowStore, record: MigrationRecord
+        cls,
+        manifest: Mapping[str, Any],
+        old: Executor,
+        new: PlanExecutor,
+        windows: WindowStore,
+        record: MigrationRecord,
     ) -> Self:
-        """The migration that a manifest tells of."""
+        """The migration that a manifest describes."""
 
     def manifest(self, number_of: NumberOf) -> dict[str, Any]:
         return {
@@ -43,12 +50,12 @@ class TwoBoxes(Box):
             "record": self._record.number,
         }
 
-    def parts(self) -> Iterator[Box]:
+    def parts(self) -> Iterator[Executor]:
         yield self
         yield from self._old.parts()
         yield from self._new.parts()
 
-    def boxes(self) -> Iterator[PlanBox]:
+    def boxes(self) -> Iterator[PlanExecutor]:
         yield from self._old.boxes()
         yield from self._new.boxes()
 
@@ -60,14 +67,18 @@ class TwoBoxes(Box):
         self._old.hold_final(until)
         self._new.hold_final(until)
 
-    def emitting(self) -> PlanBox:
-        return self._old.emitting()
+    def progress(self) -> OutputProgress:
+        return self._old.progress()
+
+    @property
+    def is_migrating(self) -> bool:
+        return True
 
     @property
     def buffered(self) -> int:
         return self._old.buffered
 
-    def successor(self) -> Box:
+    def successor(self) -> Executor:
         return self._new if self._is_over else self
 
     def _settle_old(self) -> None:

@@ -2,7 +2,7 @@
 
 from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import equivalent_plans
-from midstream.planning.join_order import JoinOrder, parse_join_order
-from midstream.planning.plan_with_join_order import plan_with_join_order
+from midstream.planning.join_order.join_order import JoinOrder, parse_join_order
+from midstream.planning.join_order.plan_with_join_order import plan_with_join_order
 
 __all__ = ["JoinOrder", "default_plan", "equivalent_plans", "parse_join_order", "plan_with_join_order"]

@@ -1,4 +1,4 @@
-"""Which columns a plan needs, and which tell its rows apart."""
+"""Which columns a plan needs, and which identify its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from midstream.algebra.expressions import Column, Expression, substitute
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Field, Item, Join, Plan, Project, Select
-from midstream.planning.join_graph import JoinGraph
+from midstream.planning.join_order.join_graph import JoinGraph
 
 __all__ = ["closure", "narrow", "plain_item", "renamed", "unique_columns"]
 

@@ -1,4 +1,4 @@
-"""The plan a query runs with unless told otherwise: from simple rules, nothing measured.
+"""The plan a query runs with unless it is given another: from simple rules, nothing measured.
 
 Selections go to the streams they read, columns nobody reads are dropped at the windows, and each block of joins gets
 the order that :func:`default_join_order` chooses. Its policy:
@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from midstream.algebra.plan import Plan
-from midstream.planning.join_graph import JoinGraph, bits
-from midstream.planning.join_order import JoinOrder
-from midstream.planning.reorder_joins import map_join_blocks
+from midstream.planning.join_order.join_graph import JoinGraph, bits
+from midstream.planning.join_order.join_order import JoinOrder
+from midstream.planning.join_order.reorder_joins import map_join_blocks
 from midstream.planning.rules import ALWAYS
 from midstream.planning.size_estimate import estimated_rows
 
@@ -76,7 +76,7 @@ def _left_deep(graph: JoinGraph, part: int, sizes: Sequence[float]) -> JoinOrder
 
 
 def _paired(graph: JoinGraph, part: int, sizes: Sequence[float]) -> JoinOrder:
-    """Pairs of linked inputs, then pairs of pairs, until one is left; the part is known to be connected."""
+    """Pairs of linked inputs, then pairs of pairs, until one is left; the part is connected."""
     groups = {1 << position: (JoinOrder.leaf(graph.names[position]), sizes[position]) for position in bits(part)}
     while len(groups) > 1:
         waiting = sorted(groups, key=lambda group: (group.bit_count(), groups[group][1], group & -group))

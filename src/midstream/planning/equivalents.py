@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, permutations, product
 
+from midstream.algebra.identity import difference_chain
 from midstream.algebra.plan import Difference, Plan
 from midstream.planning.default_plan import default_join_order, simplified_plan
-from midstream.planning.join_enumeration import enumerate_join_orders
-from midstream.planning.join_graph import JoinGraph
-from midstream.planning.join_order import JoinOrder
-from midstream.planning.reorder_joins import join_graphs, map_join_blocks
+from midstream.planning.join_order.join_enumeration import enumerate_join_orders
+from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.join_order import JoinOrder
+from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 from midstream.planning.rewrite import fold, over
 from midstream.planning.rules import VARIANTS
-from midstream.planning.rules.reorder_differences import difference_chain, subtract
+from midstream.planning.rules.reorder_differences import subtract
 
 __all__ = ["equivalent_plans"]
 

@@ -7,7 +7,7 @@ Dimensions span a grid, and the results of all its cells together are exactly th
 >>> import pyarrow as pa
 >>> from midstream.algebra.functions import call
 >>> from midstream.algebra.stream import Stream
->>> from midstream.algebra.windows import WindowSpec
+>>> from midstream.algebra.window_spec import WindowSpec
 >>> schema = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64()})
 >>> a, b, c = (Window(Stream(name, schema, "ts"), name, WindowSpec(9)) for name in "abc")
 >>> def equal(*columns):
@@ -282,7 +282,7 @@ def _moved(node: _Node, child: _Node) -> list[_Split]:
         exposed: set[Expression] = set()
         for expression in split.exposed:
             exposed.update(outputs.get(expression, ()))
-            # Rows that are equal, and so must meet, may be told apart by an expression of theirs.
+            # Rows that are equal, and so must meet, may be distinguished by an expression of theirs.
             if expression.columns <= outputs.keys() and not (meets and separates_equal_values(expression)):
                 exposed.add(substitute(expression, lambda column: outputs[column][0]))
         if exposed or not meets:
@@ -430,9 +430,9 @@ def _reason(root: _Node) -> str:
     if isinstance(node.plan, Aggregate):
         if not node.plan.keys:
             return "an aggregate without GROUP BY needs all rows"
-        return "no grouping key can tell the cell of a row"
+        return "no grouping key determines the cell of a row"
     if isinstance(node.plan, Distinct):
-        return "no column of the distinct rows can tell the cell of a row"
+        return "no column of the distinct rows determines the cell of a row"
     kind = "join" if isinstance(node.plan, Join | Select) else type(node.plan).__name__.lower()
     return f"the sides of a {kind} cannot be split alike"
 

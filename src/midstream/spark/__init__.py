@@ -6,6 +6,6 @@
 
 from midstream.spark.live_query import LiveQuery
 from midstream.spark.session import session
-from midstream.spark.types import stream
+from midstream.spark.spark_types import stream
 
 __all__ = ["LiveQuery", "session", "stream"]

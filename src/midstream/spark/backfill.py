@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from midstream.algebra.windows import NEVER
+from midstream.algebra.window_spec import NEVER
 from midstream.engine.output import to_record_batches
-from midstream.engine.window_store import Rows
-from midstream.spark.durable_cell import CellSetup, DurableCell
-from midstream.spark.packing import Pack
-from midstream.spark.types import as_type, type_for_spark
+from midstream.engine.state.window_store import Rows
+from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.durable_cell import DurableCell
+from midstream.runtime.pack import Pack
+from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["Backfill"]
 

@@ -31,7 +31,7 @@ __all__ = ["OLDEST", "Java", "provide_java"]
 OLDEST = 17
 """The oldest Java that Spark 4 runs on."""
 _PATIENCE_SECONDS = 60
-"""How long a Java may take to tell its version; a stub that asks to be installed may never end."""
+"""How long a Java may take to print its version; a stub that asks to be installed may never end."""
 
 _MODULE = "--add-modules=jdk.incubator.vector"
 _SCRIPT = """\
@@ -104,13 +104,13 @@ def _asked(java: Path, *options: str) -> Java | None:
     """
     command = [str(java), *options, "-XshowSettings:properties", "-version"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = told.stderr + told.stdout
+    said = printed.stderr + printed.stdout
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
-    if told.returncode or version is None or home is None:
+    if printed.returncode or version is None or home is None:
         return None
     return Java(int(version.group(1)), Path(home.group(1).strip()))
 

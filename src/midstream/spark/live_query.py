@@ -5,9 +5,9 @@
     control directory ─▶ commands, to every cell ──────────────────────┘                       │
                                                       metrics ◀── accumulator ◀────────────────┘
 
-Everything that Spark does well stays Spark's: sources, offsets, shuffles, state, retries, sinks. The operator holds the
-box (see ``operator``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch, and a
-restart from the checkpoint goes on with the plan in force and with a migration under way.
+Everything that Spark does well stays Spark's: sources, offsets, shuffles, state, retries, sinks. The operator runs the
+plan (see ``cell_operator``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch,
+and a restart from the checkpoint continues with the current plan and with a migration in progress.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -30,10 +31,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from midstream.algebra.plan import Plan, Window
-from midstream.algebra.plan_json import plan_to_json, stream_to_json
 from midstream.algebra.stream import Stream
 from midstream.engine.output import output_schema
-from midstream.engine.window_store import WindowStore, fields_read
+from midstream.engine.state.window_store import WindowStore, fields_read
 from midstream.errors import (
     BadPlan,
     BrokenRun,
@@ -44,20 +44,24 @@ from midstream.errors import (
     did_you_mean,
     quoted,
 )
+from midstream.planned_query import PlannedQuery
 from midstream.planning.partitioning import partition
-from midstream.query import ContinuousQuery
+from midstream.runtime.cell import MOST_RECORDS
+from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.control import ControlDirectory
+from midstream.runtime.messages import DeclareIdle, Finish
+from midstream.runtime.plan_changes import PlanChanges
+from midstream.runtime.progress import Progress
+from midstream.runtime.reporting import Report
+from midstream.runtime.run import Listener, Migration
 from midstream.spark.backfill import Backfill
 from midstream.spark.catalyst import as_spark_column, is_translatable
 from midstream.spark.cell_keys import cell_keys
-from midstream.spark.control import ControlDirectory
-from midstream.spark.durable_cell import CellSetup
-from midstream.spark.operator import CellOperator
+from midstream.spark.cell_operator import CellOperator
+from midstream.spark.figures import Figures
 from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
-from midstream.spark.plan_changes import PlanChanges
-from midstream.spark.progress import Progress
-from midstream.spark.reporting import Figures, Report
 from midstream.spark.session import is_one_machine
-from midstream.spark.types import check_frame, spark_schema
+from midstream.spark.spark_types import check_frame, spark_schema
 
 __all__ = ["LiveQuery"]
 
@@ -73,7 +77,7 @@ class LiveQuery:
 
     def __init__(
         self,
-        query: ContinuousQuery,
+        query: PlannedQuery,
         frames: Mapping[str, DataFrame],
         plan: str | Plan | None = None,
         *,
@@ -98,7 +102,7 @@ class LiveQuery:
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
         self._name = f"midstream {uuid.uuid4().hex}"
-        self._setup = self._make_setup(default)
+        self._setup = CellSetup.of(query, self._first_plan, self.partitioning)
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
@@ -110,7 +114,7 @@ class LiveQuery:
             self.results = self._backfilled(packed)
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
-        self._control.create({**self._setup.query, "first_plan": json.loads(self._setup.first_plan)})
+        self._control.create(self._setup.query, json.loads(self._setup.first_plan))
         progress = Progress(default, self.partitioning, self._control.mark)
         self._changes = PlanChanges(query, self._first_plan, self._control)
         self._report = Report(self._first_plan, progress, self._control, self._changes, seconds)
@@ -124,7 +128,7 @@ class LiveQuery:
 
     @property
     def plan(self) -> Plan:
-        """The plan in force, as far as the cells have told; during a migration, the one it leads to."""
+        """The plan in force, as far as the cells have reported; during a migration, the one it leads to."""
         return self._report.plan
 
     def explain(self) -> str:
@@ -137,16 +141,22 @@ class LiveQuery:
                 lines.append(f"in Spark SQL: {name} where {text}")
         return "\n".join(lines)
 
-    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
+    @property
+    def migrating(self) -> bool:
+        """Whether a migration is in progress in any cell, as of the last micro-batch that was reported."""
+        return self._report.metrics().migrating
+
+    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> Migration:
         """Replace the plan while the query runs: with the next micro-batch, in every cell.
 
         Raises, and changes nothing, if the plan is not one of this query's, the strategy cannot change to it or the
-        streams have ended. Gives the number of the command; :meth:`history` tells what became of it. See
-        ``docs/migration.md``.
+        streams have ended. The handle says what becomes of it. See ``docs/migration.md``.
         """
         self._controlled("migrate()")
         assert self._changes is not None
-        return self._changes.ask(self.plan, plan, strategy, options, self.metrics())
+        number = self._changes.submit(self.plan, plan, strategy, options, self._report.metrics())
+        self._report.notify()
+        return self._report.migration(number)
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
@@ -157,12 +167,12 @@ class LiveQuery:
                 detail=f"The query reads {quoted(self._streams)}.",
                 hint=did_you_mean(str(stream), self._streams),
             )
-        return control.write({"kind": "idle", "stream": stream}, self.metrics()["query"])
+        return control.write(DeclareIdle(stream=stream), self._report.metrics().query)
 
     def finish(self) -> int:
         """The end of all streams: the next micro-batch gives everything still held; later rows are late."""
         control = self._controlled("finish()")
-        return control.write({"kind": "finish"}, self.metrics()["query"])
+        return control.write(Finish(), self._report.metrics().query)
 
     def run_to_end(
         self, writer: DataStreamWriter, wait: Callable[[StreamingQuery], None] | None = None
@@ -170,10 +180,10 @@ class LiveQuery:
         """Write all that is there, then the end of the streams: for a run over input that is complete.
 
         ``writer`` is ``live.results.writeStream`` with its format, options and checkpoint; its trigger is set here.
-        Commands are obeyed meanwhile. ``wait`` comes back when the query has worked on everything (by default Spark's
+        Commands are carried out meanwhile. ``wait`` returns when the query has worked on everything (by default Spark's
         ``processAllAvailable``). It is called twice: for the rows, and for what is still held when the streams have
-        ended. If it stops the query in the first call, the streams do not end, and a restart goes on; in the second,
-        the end is asked for already, and a restart comes to it.
+        ended. If it stops the query in the first call, the streams do not end, and a restart continues; in the second,
+        the end was submitted already, and a restart comes to it.
         """
         self._controlled("run_to_end()")
         wait = wait or (lambda running: running.processAllAvailable())
@@ -184,7 +194,7 @@ class LiveQuery:
             if query.isActive:
                 self.finish()
                 wait(query)
-                is_complete = query.isActive and self.metrics()["finished"]
+                is_complete = query.isActive and self._report.metrics().finished
                 if query.isActive and not is_complete:
                     raise BrokenRun(
                         "the end of the streams did not reach the query",
@@ -200,19 +210,26 @@ class LiveQuery:
         return query
 
     def metrics(self) -> dict[str, Any]:
-        """Counts of all cells together (``cells`` has each one's own), as of the last micro-batch that was told."""
-        return self._report.metrics()
+        """Counts of all cells together (``cells`` has each one's own), by the last micro-batch that was reported."""
+        changes = [migration for migration in self.history()[-MOST_RECORDS:] if migration.state != "unchanged"]
+        metrics = msgspec.to_builtins(self._report.metrics())
+        return {**metrics, "migrations": [migration.as_dict() for migration in changes]}
 
-    def history(self) -> list[dict[str, Any]]:
-        """The migrations asked for, in order: what was asked, and what became of it in each cell.
-
-        ``state`` is "written" (no cell has told yet), "begun", "ended", "refused" or "unchanged".
-        """
+    def history(self) -> list[Migration]:
+        """The migrations that were submitted, in order. What they did stays known after a restart."""
         return self._report.history()
 
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call the listener with every event from now on (see ``runtime.run``); gives a function that ends this.
+
+        It is called in a thread of midstream's, after a micro-batch was reported. What it raises is logged.
+        """
+        return self._report.listeners.subscribe(listener)
+
     def rates(self) -> dict[str, float | None]:
-        """``rows`` and ``results`` per second over the last seconds; None until two micro-batches were told."""
-        return self._report.rates()
+        """``rows`` and ``results`` per second over the last seconds; None until two micro-batches had rows."""
+        rates: dict[str, float | None] = msgspec.to_builtins(self._report.rates())
+        return rates
 
     def write_status(self) -> None:
         """Write ``status.json`` now; each micro-batch does it, but later: a process that ends may be too quick."""
@@ -220,26 +237,6 @@ class LiveQuery:
         self._report.write()
 
     # How it is made
-
-    def _make_setup(self, default: Plan) -> CellSetup:
-        query = {
-            "text": self.query.text,
-            "identity": default.derived_from,
-            "streams": [stream_to_json(stream) for stream in self._streams.values()],
-            "cells": self.partitioning.cells,
-            "partitioning": [
-                [dimension.share, sorted((w, key.text) for w, key in dimension.keys.items())]
-                for dimension in self.partitioning.dimensions
-            ],
-        }
-        # As it comes back from JSON.
-        return CellSetup(
-            json.loads(json.dumps(query)),
-            json.dumps(plan_to_json(self._first_plan)),
-            json.dumps(plan_to_json(default)),
-            {name: stream.lateness_ticks for name, stream in self._streams.items()},
-            default.derived_from or "",
-        )
 
     def _windows_of(self, stream: Stream) -> list[Window]:
         windows = {w.identity: w for w in self.query.plan().windows() if w.stream.name == stream.name}
@@ -249,7 +246,7 @@ class LiveQuery:
         return " AND ".join(sorted(c.text for c in self._windows.conditions(window) if is_translatable(c)))
 
     def _wanted(self, stream: Stream) -> SparkColumn | None:
-        """Which rows any window wants, as far as Spark can tell; None: all."""
+        """Which rows any window wants, as far as Spark can evaluate it; None: all."""
         wanted: list[SparkColumn] = []
         for window in self._windows_of(stream):
             conditions = [as_spark_column(c) for c in self._windows.conditions(window) if is_translatable(c)]
@@ -303,8 +300,8 @@ class LiveQuery:
 
     def _operated(self, packed: DataFrame) -> DataFrame:
         claims = self._controlled("results").claims()
-        told = self._spark.sparkContext.accumulator([], Figures(self._report.take))
-        operator = CellOperator(self._setup, self._name, self._keys, claims, told, self._is_hosted)
+        figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
+        operator = CellOperator(self._setup, self._name, self._keys, claims, figures, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )
@@ -326,10 +323,10 @@ class LiveQuery:
         return self._control
 
     def _default_cells(self) -> int:
-        """As many as the query was begun with; else one on a single machine, and one for each core of a cluster."""
-        begun = None if self._control is None else self._control.query()
-        if begun is not None:
-            return int(begun["cells"])
+        """As many as the query began with; else one on a single machine, and one for each core of a cluster."""
+        stored = None if self._control is None else self._control.query()
+        if stored is not None:
+            return stored.query.cells
         # A cell's state stays with an executor of one core.
         return 1 if _is_local(self._spark) else max(1, self._spark.sparkContext.defaultParallelism)
 

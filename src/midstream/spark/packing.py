@@ -16,21 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.expressions import Column, substitute
 from midstream.algebra.plan import Window
-from midstream.engine.ingest import ticks
 from midstream.engine.kernels import Ints
-from midstream.migration.cell_routing import cells_of
 from midstream.planning.partitioning import Partitioning
-from midstream.spark.frames import from_bytes, to_bytes
-from midstream.spark.types import as_type
+from midstream.runtime.cell_routing import cells_of
+from midstream.runtime.ingest import ticks
+from midstream.runtime.pack import Pack, PackHeader
+from midstream.spark.spark_types import as_type
 
-__all__ = ["KEEP", "PACKED", "STREAM", "Pack", "Packer", "StreamPacker", "shared_columns"]
+__all__ = ["KEEP", "PACKED", "STREAM", "Packer", "StreamPacker", "shared_columns"]
 
 KEEP = "__keep"
 """A column that says whether any window wants the row; computed by Spark."""
@@ -40,26 +39,6 @@ PACK_BYTES = 32 << 20
 """Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
 PACKED = "cell long, kind string, place long, blob binary"
 """What packs look like to Spark; ``place`` orders them."""
-
-
-@dataclass(frozen=True)
-class Pack:
-    """Rows of one stream for some of its windows, and what the map task saw of the stream."""
-
-    stream: str
-    windows: list[str]
-    counts: bool
-    """Whether the figures below are to be counted: of several packs of the same rows, one counts."""
-    rows: int
-    without_event_time: int
-    event_time_out_of_range: int
-    latest: int | None
-    batch: pa.RecordBatch
-
-    @classmethod
-    def of_bytes(cls, data: bytes) -> Pack:
-        header, (batch,) = from_bytes(data)
-        return cls(**header, batch=batch)
 
 
 class StreamPacker:
@@ -75,13 +54,8 @@ class StreamPacker:
         """The rows for each cell, and the cell."""
         event_times = batch.column(self.stream.event_time)
         times, timed = ticks(event_times.cast(self.stream.column_type(self.stream.event_time)))
-        seen = {
-            "stream": self.stream.name,
-            "rows": batch.num_rows,
-            "without_event_time": event_times.null_count,
-            "event_time_out_of_range": int(np.count_nonzero(~timed)) - event_times.null_count,
-            "latest": int(times[timed].max()) if timed.any() else None,
-        }
+        latest = int(times[timed].max()) if timed.any() else None
+        out_of_range = int(np.count_nonzero(~timed)) - event_times.null_count
         wanted = timed
         if KEEP in batch.schema.names:
             wanted = timed & np.asarray(batch.column(KEEP).fill_null(False))
@@ -90,9 +64,17 @@ class StreamPacker:
         if not wanted.all():
             rows = rows.filter(pa.array(wanted))
         for number, group in enumerate(self._groups):
-            header = seen | {"windows": [window.identity for window in group], "counts": number == 0}
+            header = PackHeader(
+                stream=self.stream.name,
+                windows=[window.identity for window in group],
+                counts=number == 0,
+                rows=batch.num_rows,
+                without_event_time=event_times.null_count,
+                event_time_out_of_range=out_of_range,
+                latest=latest,
+            )
             for cell, part in enumerate(self._split(rows, group[0])):
-                yield cell, to_bytes(header, [part])
+                yield cell, Pack(header, part).to_bytes()
 
     def _split(self, rows: pa.RecordBatch, window: Window) -> Iterator[pa.RecordBatch]:
         """The rows for each cell, in the order of cells."""

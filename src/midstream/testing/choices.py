@@ -4,7 +4,7 @@ Every random case is a function of a sequence of choices, each a number between 
 `HypothesisChoices` draws them from Hypothesis (which then shrinks and remembers failures), `SeededChoices` takes them
 from a seeded generator and records them (a hundred times faster), `ReplayedChoices` reads a recording. A choice is
 recorded as its distance from the lower bound, so that zeros always stand for the simplest case: the first option, the
-smallest number, the shortest list. A recording that ends early goes on with zeros; one that is cut or lowered is
+smallest number, the shortest list. A recording that ends early is continued with zeros; one that is cut or lowered is
 still a recording of some legal case. `shrunk` relies on that: it deletes and lowers choices for as long as the case
 they make still fails, as Hypothesis does.
 

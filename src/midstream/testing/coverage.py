@@ -9,7 +9,7 @@ operators gives four situations. A *feature* is one property of a situation, in 
 - window: the kinds of windows beneath the operator: range, now, unbounded, slide, none (a stream without a window); and
   "different slides" where sliding windows of different slides meet.
 - strategy: the strategy with its options.
-- overlap: "overlapping" if another migration was under way when this one began, otherwise "alone".
+- overlap: "overlapping" if another migration was in progress when this one started, otherwise "alone".
 - rebuild: when derived state was thrown away in the same run: before, during, after the migration; or "no rebuild".
 - moment: where the watermark stood when the migration began, against each slide of the plan: at a boundary, a tick
   before one, a tick after one, between; or "no slide" in the plan, or "no watermark" yet.
@@ -38,7 +38,7 @@ from itertools import combinations, combinations_with_replacement
 from typing import NamedTuple
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Plan, Union, Window
-from midstream.algebra.windows import WindowSpec
+from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.migration_cases import STRATEGIES, PlayedMigration
 
 __all__ = ["DIMENSIONS", "RULES", "Coverage", "Feature", "features_of", "reachable", "why_unreachable"]

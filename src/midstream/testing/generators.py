@@ -59,7 +59,7 @@ __all__ = [
 JOIN_OPERATORS = frozenset({"join", "subquery", "union_all"})
 """The operators whose results are an exact bag, see `join_intervals`."""
 
-EMPHASES = frozenset({"language", "plans", "final beside incremental", "final over distinct"})
+EMPHASES = frozenset({"language", "plans", "final beside incremental", "final beside final", "final over distinct"})
 """What a scenario's query is to exercise."""
 
 # Rows per stream by the number of streams joined: the oracle may have to look at every combination.
@@ -127,15 +127,17 @@ def random_scenario(
     `join_intervals` can check exactly; `operators=()` leaves selection and projection. `batchings` says how rows
     are cut into pushes: in single rows, all at once, anything between. `emphasis` is "language" (all types, functions
     and clauses), "plans" (nested operators over windows of different kinds, plain expressions), "final beside
-    incremental" (such plans where results that come when they are final are joined with rows that come at once) or
-    "final over distinct" (such plans with an aggregate or difference over a distinct).
+    incremental" (such plans where results that come when they are final are joined with rows that come at once), "final
+    beside final" (such plans with several aggregates and differences side by side, some of which other plans compute
+    differently) or "final over distinct" (such plans with an aggregate or difference over a distinct).
     """
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
     plain = emphasis != "language"
     time = clock(choices, event_time)
     # Where a distinct cuts rows depends on the order in which they arrive: several rows of few streams.
     unordered = emphasis == "final over distinct"
-    count = choices.number(2, 3) if unordered else choices.number(1, max_streams)
+    few = unordered or emphasis == "final beside final"
+    count = choices.number(2, 3) if few else choices.number(1, max_streams)
     declared = declared_streams(choices, time, count, plain)
     limits = QueryLimits(operators, windows, conditions, max_streams, min_streams, emphasis)
     writer = (PlanQueryWriter if plain else QueryWriter)(choices, time, declared, limits)
@@ -144,8 +146,8 @@ def random_scenario(
     limit = max_rows
     if limit is None:
         limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
-    slides = writer.slides if isinstance(writer, PlanQueryWriter) else ()
-    steps = pushes(choices, time, read, limit, batchings, slides, unordered)
+    slides, lengths = (writer.slides, writer.lengths) if isinstance(writer, PlanQueryWriter) else ([], [])
+    steps = pushes(choices, time, read, limit, batchings, slides, lengths, unordered)
     return Scenario(text, tuple(stream.stream for stream in read), steps)
 
 

@@ -2,8 +2,10 @@
 
 Values come from domains of a handful, so that joins match, groups fill and duplicates are frequent; each
 domain holds what tends to break engines: NaN and -0.0, integers no double can hold, the empty string. Event
-times tie, go backwards within the lateness the stream declares, and may be negative or NULL. Heartbeats stand at the
-oldest row still to come, or at and next to the boundaries of the query's sliding windows, where results become final.
+times tie, go backwards within the lateness the stream declares, and may be negative or NULL; where the query's windows
+are known, rows of some inputs begin exactly where the windows let earlier ones end. Heartbeats stand at the oldest row
+still to come, at and next to the boundaries of the query's sliding windows, where results become final, or at and next
+to where windows let the newest rows end, which is where migrations that wait for old rows come to their end.
 """
 
 from __future__ import annotations
@@ -102,6 +104,10 @@ class Clock:
         """The event time this many steps after zero, in ticks."""
         return step if self.unit is None else step * self.unit[0]
 
+    def steps(self, lengths: Sequence[int]) -> list[int]:
+        """Those of the lengths in ticks that are whole steps, in steps."""
+        return [length // self.ticks(1) for length in lengths if length % self.ticks(1) == 0]
+
     def lateness(self, steps: int) -> int | datetime.timedelta:
         """A lateness of this many steps, as `Stream` takes it."""
         if self.unit is None:
@@ -170,18 +176,23 @@ def pushes(
     max_rows: int,
     batchings: Sequence[str],
     slides: Sequence[int] = (),
+    lengths: Sequence[int] = (),
     unordered: bool = False,
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
     `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
-    stand at their boundaries and one tick before and after them. If `unordered`, rows arrive in any order as long as
-    one of the streams is slow; otherwise they do so now and then.
+    stand at their boundaries and one tick before and after them. `lengths` says for how many ticks its windows let rows
+    be valid. If `unordered`, rows mostly arrive in any order as long as one of the streams is slow; otherwise they do
+    so now and then.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
-    waiting = {declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows) for declared in streams}
-    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)))
+    apart = clock.steps(sorted(set(lengths))) if lengths and choices.chance(2) else []
+    waiting = {
+        declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart) for declared in streams
+    }
+    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)), sorted(set(lengths)), bool(apart))
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
@@ -189,7 +200,7 @@ def pushes(
     # There is no watermark before every stream has had a row.
     first: list[str] = []
     early: dict[str, int] = {}
-    if unordered or (slides and choices.chance(3)):
+    if (unordered and not choices.chance(3)) or (not unordered and slides and choices.chance(3)):
         first, early = _in_any_order(choices, waiting)
     elif slides and not choices.chance(3):
         first = [name for name, rows in waiting.items() if rows]
@@ -258,17 +269,25 @@ class _Palette:
 
 
 def _arrivals(
-    choices: Choices, declared: DeclaredStream, palette: _Palette, origin: int, max_rows: int
+    choices: Choices,
+    declared: DeclaredStream,
+    palette: _Palette,
+    origin: int,
+    max_rows: int,
+    apart: Sequence[int] = (),
 ) -> list[_Arrival]:
     """Rows in order of arrival, as (step of the event time, values); none is ever late.
 
     A watermark is at most the stream's newest event time less its lateness, so a row within the lateness of
     all rows before it is on time in every batching and interleaving. Each row may be absent, so that failures shrink
-    to few rows though most inputs have many.
+    to few rows though most inputs have many. Where `apart` gives distances, most rows have one of them between them.
     """
     advances = (
         [0, 1, 1, 2, 3, 9] if any(column.kind != "small" for column in declared.columns[1:]) else [1, 0, 2, 3, 4, 5]
     )
+    if apart:
+        distance = choices.pick(apart)
+        advances = [distance, distance, distance, 0, 1, *apart]
     newest = origin + choices.number(0, 4)
     arrivals: list[_Arrival] = []
     for _ in range(max_rows):
@@ -289,10 +308,19 @@ def _arrivals(
 class _Heartbeats:
     """Where the watermark stands while rows arrive, and where a heartbeat may set it."""
 
-    def __init__(self, clock: Clock, streams: Sequence[DeclaredStream], slides: Sequence[int]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        streams: Sequence[DeclaredStream],
+        slides: Sequence[int],
+        lengths: Sequence[int],
+        rows_meet: bool,
+    ) -> None:
         self._clock = clock
         self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
         self._slides = slides
+        self._lengths = lengths
+        self._rows_meet = rows_meet
         self._newest: dict[str, int] = {}
         self._explicit: int | None = None
 
@@ -304,7 +332,7 @@ class _Heartbeats:
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
         choice = choices.number(0, 5)
-        if choice < (3 if self._slides else 4) or (oldest is None and not self._slides):
+        if choice < (3 if self._slides or self._rows_meet else 4) or (oldest is None and not self._slides):
             return [batch]
         self._explicit = self._watermark(choices, oldest)
         return (
@@ -319,24 +347,34 @@ class _Heartbeats:
         return self._explicit
 
     def _watermark(self, choices: Choices, oldest: int | None) -> int:
-        """An allowed watermark: at the oldest waiting row, near a slide's boundary before it, or anywhere before it."""
+        """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where a
+        window lets the newest row of a stream end, or anywhere."""
         longest = max(self._slides, default=0)
         current = self._current()
         if oldest is not None:
             latest = self._clock.ticks(oldest)
+            if self._rows_meet and choices.chance(2):
+                # A row ends here, and the next one has not arrived: what is passed now must not depend on it.
+                return latest if current is None else max(latest, current)
         else:
             latest = self._clock.ticks(max(self._newest.values(), default=0))
             latest = max(latest, latest if current is None else current) + longest
+            if self._lengths and choices.chance(2):
+                latest = max([latest, *self._ends()])
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
             return latest - step * choices.number(0, (latest - earliest) // step)
-        found = {}
-        for slide in self._slides:
-            for boundary in (-(-earliest // slide) * slide, latest // slide * slide):
-                found.update(dict.fromkeys((boundary, boundary - 1, boundary + 1)))
+        marks = [end for end in self._ends() if earliest < end <= latest]
+        if not (marks and choices.chance(3)):
+            marks = [m for slide in self._slides for m in (-(-earliest // slide) * slide, latest // slide * slide)]
+        found = dict.fromkeys(ticks for mark in marks for ticks in (mark, mark - 1, mark + 1))
         return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
+
+    def _ends(self) -> list[int]:
+        """Where windows let the newest row of each stream end, were it to begin with its event time."""
+        return [self._clock.ticks(newest) + length for newest in self._newest.values() for length in self._lengths]
 
     def _current(self) -> int | None:
         """The watermark in force, in ticks."""

@@ -16,7 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from midstream.algebra.plan import Plan
-from midstream.engine.box import CHUNK_ROWS
+from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
 from midstream.testing.generators_queries import OPERATORS
@@ -29,6 +29,7 @@ from midstream.testing.migration_cases import (
     may_refuse,
     plans_of,
 )
+from midstream.testing.scripted_source import Push
 
 __all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
 
@@ -56,7 +57,11 @@ def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrateg
 def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     """A scenario whose query has more than one plan."""
     emphasis = choices.pick(
-        ["final beside incremental"] * 5 + ["plans"] * 5 + ["final over distinct"] * 5 + ["language"]
+        ["final beside incremental"] * 4
+        + ["plans"] * 5
+        + ["final beside final"] * 5
+        + ["final over distinct"] * 5
+        + ["language"]
     )
     windows, operators = _some_windows(choices), _some_operators(choices)
     if emphasis.startswith("final"):
@@ -101,7 +106,7 @@ def _some_operators(choices: Choices) -> set[str]:
 def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
     """The scenario with a list of changes, at least one of them a migration."""
     _, plans = plans_of(scenario)
-    writer = _ChangeWriter(choices, plans, len(scenario.pushes), rebuilds and not choices.chance(4))
+    writer = _ChangeWriter(choices, plans, scenario.pushes, rebuilds and not choices.chance(4))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
     return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
@@ -110,11 +115,12 @@ def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = Tru
 class _ChangeWriter:
     """Writes a list of changes; `plan` is the one in force after those written so far, if none is refused."""
 
-    def __init__(self, choices: Choices, plans: Sequence[Plan], pushes: int, rebuilds: bool) -> None:
+    def __init__(self, choices: Choices, plans: Sequence[Plan], pushes: Sequence[Push], rebuilds: bool) -> None:
         self.plan = choices.number(0, len(plans) - 1)
         self._choices = choices
         self._plans = plans
-        self._pushes = pushes
+        self._pushes = len(pushes)
+        self._with_rows = [number for number, push in enumerate(pushes) if push.rows]
         self._rebuilds = rebuilds
         accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
         # These two take over state, where the others wait for it to end; some of the others accept joins alone.
@@ -126,6 +132,9 @@ class _ChangeWriter:
         # Before every stream has had a row there is little to replace, but no watermark either.
         if choices.chance(6):
             moment = choices.number(0, min(2, self._pushes))
+        elif self._with_rows and choices.chance(3):
+            # What is missing in a state shows when the next rows meet it.
+            moment = choices.pick(self._with_rows[len(self._with_rows) // 2 :])
         else:
             moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
@@ -150,7 +159,7 @@ class _ChangeWriter:
 
     def _later(self, moment: int) -> int:
         """This moment, the next one, or any after it."""
-        return min(self._pushes, moment + self._choices.pick([0, 1, 1, 2, self._choices.number(0, self._pushes)]))
+        return min(self._pushes, moment + self._choices.pick([0, 1, 1, 2, 3, self._choices.number(0, self._pushes)]))
 
 
 def _always_refuses(way: tuple[str, Any], plan: Plan) -> bool:

@@ -59,7 +59,8 @@ class _Written:
 class PlanQueryWriter:
     """Writes one query over streams with plain columns.
 
-    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks.
+    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks,
+    and `lengths` for how many ticks their windows let rows be valid.
     """
 
     choices: Choices
@@ -69,6 +70,7 @@ class PlanQueryWriter:
     used: set[str] = field(default_factory=set)
     leaves: int = 0
     slides: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     _names: int = 0
     _written: list[_Written] = field(default_factory=list)
 
@@ -79,6 +81,8 @@ class PlanQueryWriter:
         budget = min(self.choices.number(low, high) for _ in range(3))
         if self.limits.emphasis == "final beside incremental":
             return self._final_beside_incremental(max(2, min(budget, 3)))
+        if self.limits.emphasis == "final beside final":
+            return self._final_beside_final()
         if self.limits.emphasis == "final over distinct":
             return self._final_over_distinct(self.choices.pick([2, 2, 3]))
         if {"none", "union_all"} <= {*self.limits.windows, *self.limits.operators} and not self.choices.chance(4):
@@ -110,6 +114,52 @@ class PlanQueryWriter:
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
         return self._block(operator, relations, None)
 
+    def _final_beside_final(self) -> str:
+        """Results that come when they are final, side by side in a join or a union, maybe with rows that come at once.
+
+        At least one of them can be computed in different ways, which are final up to different instants: what replaces
+        it begins where it ended, and the others go on where they are, ahead or behind. Equal ones, each of which may be
+        computed in its own way, must not be taken for each other.
+        """
+        before = self.leaves
+        text, columns = self._exchangeable()
+        leaves = self.leaves - before
+        if self.choices.chance(2):
+            self.leaves += leaves
+            other, others = text, columns
+        elif self.choices.chance(2):
+            other, others = self._exchangeable()
+        else:
+            other, others = self._query(1, 1, _DEEPEST, stateless=False, operator="aggregate")
+        if self.choices.chance(3):
+            text += f" UNION ALL ({other})"
+            if self.choices.chance(3):
+                text += f" UNION ALL ({self._query(1, 1, _DEEPEST, stateless=False, operator='plain')[0]})"
+            return text
+        relations = [self._subquery(text, columns), self._subquery(other, others), *self._beside(2)]
+        return self._block(self.choices.pick(["plain", "plain", "distinct"]), relations, None)[0]
+
+    def _exchangeable(self) -> tuple[str, list[str]]:
+        """An aggregate that may have a partial one below its join, or an operator over differences in some order.
+
+        Of what is subtracted, some is cut into pieces and some is not: then results begin and end at other instants
+        when the order is another.
+        """
+        if self.choices.chance(3):
+            return self._query(2, 1, _DEEPEST, stateless=False, operator="aggregate")
+        # Rows of a join are many, so that some are left.
+        text, columns = self._query(self.choices.pick([2, 2, 1]), 1, _DEEPEST, stateless=False, operator="plain")
+        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
+        for kind in kinds if self.choices.chance(2) else reversed(kinds):
+            other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=kind)
+            text += f" EXCEPT ALL ({other})"
+        if self.choices.chance(4):
+            return text, columns
+        if self.choices.chance(4):
+            other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
+            return f"{text} EXCEPT ({other})", columns
+        return self._block("aggregate", [self._subquery(text, columns)], 1)
+
     def _final_over_distinct(self, budget: int) -> str:
         """An operator whose results come when they are final, over a DISTINCT.
 
@@ -120,6 +170,9 @@ class PlanQueryWriter:
             text, columns = self._final_joined_with_rows(budget, "distinct")
         else:
             operator = self.choices.pick(["distinct", "distinct", "distinct", "union"])
+            if operator == "distinct" and not self.choices.chance(3):
+                # Rows of one stream meet in time more often than those of a join.
+                budget = 1
             text, columns = self._query(budget, None, _DEEPEST, stateless=False, operator=operator)
         if self.choices.chance(4):
             return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
@@ -128,10 +181,14 @@ class PlanQueryWriter:
             # What is subtracted for an instant leaves most of the rows.
             self.limits = replace(limits, windows={"now"})
         other, others = self._query(1, len(columns), _DEEPEST, stateless=False, operator="plain")
+        further = []
+        if budget == 1 or self.choices.chance(4):
+            further = [self._query(1, len(columns), _DEEPEST, stateless=False, operator="plain")[0]]
         self.limits = limits
         if self.choices.chance(8):
             text, columns, other = other, others, text
-        text += f" {self.choices.pick(['EXCEPT ALL', 'EXCEPT ALL', 'EXCEPT'])} ({other})"
+        subtract = self.choices.pick(["EXCEPT ALL", "EXCEPT ALL", "EXCEPT"])
+        text += "".join(f" {subtract} ({part})" for part in [other, *further])
         if beside := self._beside(3):
             return self._block("plain", [self._subquery(text, columns), *beside], None)[0]
         return text
@@ -263,12 +320,14 @@ class PlanQueryWriter:
             return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
         width = self.choices.pick(_WIDTHS)
         if kind == "range":
+            self.lengths.append(self.clock.ticks(width) + 1)
             return f" [RANGE {self._length(width)}]"
         slide = self.choices.pick(_SLIDES)
         self.slides.append(self.clock.ticks(slide))
         if width < slide and not self.choices.chance(4):
             # Rows are valid nowhere if a slide passes over them.
             width += slide
+        self.lengths.append(self.clock.ticks(-(-width // slide) * slide))
         return f" [RANGE {self._length(width)} SLIDE {self._length(slide)}]"
 
     def _length(self, steps: int) -> str:

@@ -44,11 +44,11 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
-from midstream.algebra.windows import NEVER
-from midstream.engine.box import CHUNK_ROWS
+from midstream.algebra.window_spec import NEVER
 from midstream.errors import MigrationRefused
+from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.query import ContinuousQuery
-from midstream.run import LocalRun
+from midstream.runtime.local_run import LocalRun
 from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
 from midstream.testing.generators import Scenario
 from midstream.testing.snapshot_series import SnapshotSeries
@@ -135,7 +135,7 @@ class PlayedMigration:
     watermark: int | None
     """Where the watermark stood when it began, in ticks."""
     overlaps: bool
-    """Whether another migration was under way when it began."""
+    """Whether another migration was in progress when it started."""
     rebuilds: frozenset[str] = frozenset()
     """When derived state was thrown away: "before" it, "during" it, "after" it was over."""
 
@@ -203,9 +203,11 @@ class MigrationCase:
             assert_snapshot_equivalent(played.results, self.scenario.expected() if expected is None else expected)
         unmigrated = list(takewhile(lambda change: isinstance(change, Rebuild), self.changes))
         if unmigrated and not self._first_plan.gives_pieces:
-            pushes = self.changes[len(unmigrated)].before if len(self.changes) > len(unmigrated) else None
-            undisturbed = replace(self, changes=[]).play().results_of_pushes[:pushes]
-            if undisturbed:
+            pushes = len(played.results_of_pushes)
+            if len(unmigrated) < len(self.changes):
+                pushes = min(pushes, self.changes[len(unmigrated)].before)
+            if unmigrated[0].before < pushes:
+                undisturbed = _undisturbed_run(self.scenario, self.first_plan, self.chunk_rows).results(pushes)
                 assert_same_bag(pa.concat_tables(played.results_of_pushes[:pushes]), pa.concat_tables(undisturbed))
         return played
 
@@ -233,6 +235,29 @@ def plans_of(scenario: Scenario) -> tuple[ContinuousQuery, list[Plan]]:
     """The scenario's query and the first of its plans. Planning takes as long as running; the last few are kept."""
     query = ContinuousQuery(scenario.query_text, scenario.streams)
     return query, list(islice(query.plans(), MOST_PLANS))
+
+
+class _UndisturbedRun:
+    """A run of a scenario without changes, played as far as somebody asks for its results."""
+
+    def __init__(self, case: MigrationCase) -> None:
+        self._run = plans_of(case.scenario)[0].run_locally(case._first_plan, chunk_rows=case.chunk_rows)
+        self._pushes = case.scenario.pushes
+        self._results: list[pa.Table] = []
+
+    def results(self, count: int) -> list[pa.Table]:
+        """The results of so many pushes; those of the end are the last."""
+        for push in self._pushes[len(self._results) : count]:
+            self._results.append(self._run.push(push.rows, watermark=push.watermark))
+        if len(self._results) == len(self._pushes) < count:
+            self._results.append(self._run.finish())
+        return self._results[:count]
+
+
+@lru_cache(maxsize=4)
+def _undisturbed_run(scenario: Scenario, first_plan: int, chunk_rows: int) -> _UndisturbedRun:
+    """Kept, because several lists of changes are tried on one scenario."""
+    return _UndisturbedRun(MigrationCase(scenario, [], first_plan, chunk_rows))
 
 
 def simpler_cases(case: MigrationCase) -> Iterator[MigrationCase]:
@@ -283,7 +308,8 @@ def may_refuse(strategy: str, options: Collection[tuple[str, Any]], plan: Plan, 
     # and other aggregates or differences make them differ.
     slides = any(window.window.slide is not None for window in plan.windows())
     final = _outermost_final(plan)
-    if before is not None and _outermost_final(before) == final:
+    # Two that compute the same in different ways may have changed places.
+    if before is not None and _outermost_final(before) == final and len({p.identity for p in final}) == len(final):
         return False
     return sum(final.values()) > 1 or (bool(final) and slides)
 
@@ -316,7 +342,7 @@ class _Player:
         self._run.rebuild(change.completion)
 
     def under_way(self) -> set[int]:
-        """The numbers of the migrations that have begun and are not over."""
+        """The numbers of the migrations that have started and are not over."""
         if not self.migrations or not self._run.migrating:
             return set()
         records = self._run.metrics()["migrations"]
@@ -326,7 +352,7 @@ class _Player:
         before, watermark, overlaps = self._run.plan, self._run.watermark, bool(self.under_way())
         plan = self._plans[change.plan % len(self._plans)]
         try:
-            self._run.migrate(plan, change.strategy, **change.options)
+            migration = self._run.migrate(plan, change.strategy, **change.options)
         except MigrationRefused:
             assert self._run.plan == before, "a refused migration changed the plan"
             reasons = may_refuse(change.strategy, change.options.items(), plan, None if overlaps else before)
@@ -336,7 +362,7 @@ class _Player:
         assert self._run.plan == plan, "the run does not have the plan it was migrated to"
         if plan != before:
             label = strategy_label(change.strategy, change.options)
-            made = PlayedMigration(len(self.migrations) + 1, label, plan, watermark, overlaps)
+            made = PlayedMigration(migration.number, label, plan, watermark, overlaps)
             self.migrations.append(made)
             if self.rebuilds:
                 made.met("before")

@@ -113,7 +113,7 @@ def play(
 ) -> pa.Table:
     """Play the steps into the run and return all results in one table.
 
-    At `ABORT` the run is abandoned. `restart` gives the run that goes on with the next step; without it
+    At `ABORT` the run is abandoned. `restart` gives the run that continues with the next step; without it
     the play ends there, and the results so far are returned.
     """
     results = []

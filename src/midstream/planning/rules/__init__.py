@@ -22,7 +22,7 @@ __all__ = ["ALWAYS", "RULES", "VARIANTS", "Rule"]
 Rule = Callable[[Plan], Plan]
 
 ALWAYS: tuple[Rule, ...] = (
-    # First, so that each condition can move by itself, however the others are held back.
+    # First, so that each condition can move by itself, wherever the others have to stay.
     split_conjunctions,
     # Before columns are dropped: a condition at its stream no longer needs its columns above.
     push_down_selections,

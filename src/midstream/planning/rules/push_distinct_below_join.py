@@ -28,7 +28,7 @@ from midstream.algebra.plan import Distinct, Plan, Project
 from midstream.algebra.types import is_comparable
 from midstream.planning.columns import closure, narrow, unique_columns
 from midstream.planning.equal_values import separates_equal_values
-from midstream.planning.join_graph import JoinGraph, is_join_block
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.rewrite import rewrite
 
 __all__ = ["push_distinct_below_join"]

@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from midstream.algebra.expressions import Column, Expression
-from midstream.algebra.plan import Aggregate, Alias, Join, Plan, Project, Select
+from midstream.algebra.plan import Aggregate, Alias, Plan, Project, Select
 from midstream.planning.columns import narrow
-from midstream.planning.join_graph import is_join_block
+from midstream.planning.join_order.join_graph import is_join_block
 from midstream.planning.rewrite import fold, over
 
 __all__ = ["push_down_projections"]
@@ -67,8 +67,7 @@ def _prune_block(plan: Plan, needed: AbstractSet[Column]) -> Plan:
     def inputs(node: Plan) -> tuple[Plan, ...]:
         if not is_join_block(node):
             return ()
-        conditions = node.predicates if isinstance(node, Join) else [node.predicate] if isinstance(node, Select) else []
-        read.update(_read_by(conditions))
+        read.update(_read_by(node.expressions))
         return node.inputs
 
     fold(plan, inputs, lambda node, _: node)

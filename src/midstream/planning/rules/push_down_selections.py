@@ -13,7 +13,7 @@ A condition passes
   and a right row that fails cannot be subtracted from a left row that passes;
 - an aggregation, if it reads the keys only (or nothing at all: an aggregation of no rows has no row);
 - joins, down to the lowest one that has all its relations, or to a single input. Equalities work as classes there, so
-  implied ones appear where they help: see ``planning/join_graph``.
+  implied ones appear where they help: see ``planning/join_order/join_graph``.
 
 It stays above where it could see a difference between rows that count as equal (``planning/equal_values``), and above
 an aggregation whose results it reads. The order of the joins does not change.
@@ -28,7 +28,7 @@ from midstream.algebra.identity import selections
 from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Item, Plan, Project, Select, Union
 from midstream.planning.columns import renamed
 from midstream.planning.equal_values import separates_equal_values
-from midstream.planning.join_graph import JoinGraph, is_join_block, select
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block, select
 from midstream.planning.rewrite import over
 
 __all__ = ["push_down_selections"]

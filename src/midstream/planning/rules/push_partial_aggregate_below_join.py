@@ -38,8 +38,8 @@ from midstream.algebra.plan import Aggregate, Item, NamedAggregate, Plan, Projec
 from midstream.algebra.types import is_comparable, is_integer
 from midstream.planning.columns import plain_item
 from midstream.planning.equal_values import separates_equal_values
-from midstream.planning.join_graph import JoinGraph, is_join_block
-from midstream.planning.join_order import JoinOrder
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.rewrite import rewrite
 from midstream.planning.size_estimate import estimated_rows
 

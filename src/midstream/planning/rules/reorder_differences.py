@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal as OneOf
 
+from midstream.algebra.identity import difference_chain
 from midstream.algebra.plan import Difference, Plan
 from midstream.planning.rewrite import rewrite
 from midstream.planning.size_estimate import estimated_rows
 
-__all__ = ["difference_chain", "reorder_differences", "subtract"]
+__all__ = ["reorder_differences", "subtract"]
 
 
 def reorder_differences(plan: Plan) -> Plan:
@@ -37,16 +38,6 @@ def _reorder(node: Plan) -> Plan:
     if all(new is old for new, old in zip(ordered, subtracted, strict=True)):
         return node
     return subtract(base, ordered, node.keep)
-
-
-def difference_chain(plan: Difference) -> tuple[Plan, list[Plan]]:
-    """What differences of one kind start from, and what they take away, in that order."""
-    subtracted: list[Plan] = []
-    node: Plan = plan
-    while isinstance(node, Difference) and node.keep == plan.keep:
-        subtracted.append(node.right)
-        node = node.left
-    return node, subtracted[::-1]
 
 
 def subtract(base: Plan, subtracted: Iterable[Plan], keep: OneOf["all", "distinct"]) -> Plan:

@@ -1,0 +1,1 @@
+"""The operators of a running plan: one file each, behind ``operator.Operator``."""

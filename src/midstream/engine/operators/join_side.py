@@ -1,0 +1,184 @@
+"""One input of a join: what it remembers, and by which key.
+
+A side's state is identified by what its tuples are (the identity of the input's subplan) and by the key they are sorted
+by. Two plans that have both in common share the state: it passes from one to the other unchanged.
+
+Keys are named by a member of their class of equal columns, always the first by name, so that ``a.k = b.k`` below and
+``b.k = c.k`` above give the state of (a b) the same key as ``a.k = c.k`` would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.algebra.expressions import Column, Expression
+from midstream.algebra.plan import Plan
+from midstream.engine.batch import Batch, concatenate
+from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
+from midstream.engine.expressions.evaluate import evaluate
+from midstream.engine.kernels import Flags, Ints
+from midstream.engine.operators.band import Band
+from midstream.engine.operators.state_handle import StateHandle, StateKey
+from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
+
+if TYPE_CHECKING:
+    from midstream.engine.operators.operator import Operator
+    from midstream.migration.state_completion import IncompleteState
+
+__all__ = ["JoinSide", "KeyColumn", "equal_columns"]
+
+KeyColumn = tuple[Expression, frozenset[Expression]]
+"""A key, and the columns of the input that are always equal to it (itself among them if it is a column)."""
+
+
+def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
+    """The key by its canonical name in the subplan, and all its names there."""
+    names = {key}
+    if isinstance(key, Column):
+        for members in subplan.equal_expressions:
+            if key in members:
+                names |= {m for m in members if isinstance(m, Column) and m.type == key.type and m in subplan.columns}
+    return min(names, key=lambda name: name.text), frozenset(names)
+
+
+class JoinSide(StateHandle):
+    """One input of a join: its state, and how its keys are computed."""
+
+    def __init__(self, child: Operator, keys: Sequence[KeyColumn], band: Band | None, identity: str) -> None:
+        self.inputs = (child,)
+        self.layout = layout = child.layout
+        self.keys = [key for key, _ in keys]
+        self.names = [names for _, names in keys]
+        self.band = band
+        self.identity = identity
+        self.state = JoinState(len(layout.stores))
+        self.incomplete: IncompleteState | None = None
+        """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
+        self._completed = 0
+        self._latest: tuple[Batch, NewTuples] | None = None
+        for key in self.keys:
+            if isinstance(key, Column) and not is_exact(key.type):
+                store, column = layout.places[layout.position(key)]
+                layout.stores[store].keep_codes(column)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What the state is sorted by; equal keys of equal inputs mean equal states."""
+        if self.band is not None:
+            return ("<", self.band.left_key.text)
+        return ("=", *(key.text for key in self.keys))
+
+    @property
+    def state_key(self) -> StateKey:
+        return ("join side", self.identity, *self.key)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.incomplete is None
+
+    @property
+    def can_be_completed_later(self) -> bool:
+        return self.inputs[0].join_below is not None
+
+    @property
+    def shapes_output(self) -> bool:
+        """A join's results follow from its inputs' tuples, which they refer to."""
+        return False
+
+    @property
+    def gives_history(self) -> bool:
+        return True
+
+    def serves(self, needed: StateHandle, retention: int) -> bool:
+        """Whether the state refers to the same stores, and has not been purged of what is needed."""
+        assert isinstance(needed, JoinSide)
+        same_stores = all(a is b for a, b in zip(self.layout.stores, needed.layout.stores, strict=True))
+        return same_stores and self.state.frontier <= retention
+
+    def adopt(self, donor: StateHandle) -> None:
+        assert isinstance(donor, JoinSide)
+        self.state, self.incomplete = donor.state.copy(), donor.incomplete
+
+    def rebuild(self, *histories: Iterable[Batch]) -> Iterator[Batch]:
+        self.add(concatenate(self.layout, list(histories[0])))
+        return iter(())
+
+    def keyed(self, batch: Batch) -> NewTuples:
+        """The tuples whose key is not NULL (others match nothing), sorted by code."""
+        # Incomplete states ask for the keys of a batch before it is worked on.
+        if self._latest is None or self._latest[0] is not batch:
+            self._latest = (batch, self._keyed(batch))
+        return self._latest[1]
+
+    def _keyed(self, batch: Batch) -> NewTuples:
+        if self.band is None:
+            batch, codes = self._coded(batch)
+            ranges = None
+        else:
+            keys = _value(self.band.left_key, batch)
+            codes, valid = order_codes(keys)
+            batch, codes = _without_nulls(batch, codes, valid)
+            ranges = self.band.ranges(keys.drop_null())
+        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
+
+    def add(self, batch: Batch) -> None:
+        """Remember tuples that meet nobody: they are from before."""
+        self.state.insert(self.keyed(batch))
+        self.state.settle()
+
+    def batch_of(self, tuples: Ints) -> Batch:
+        """Remembered tuples as a batch."""
+        references = np.ascontiguousarray(tuples[:, REFERENCES:].T)
+        return Batch(self.layout, tuples[:, FROM].copy(), tuples[:, TO].copy(), references)
+
+    def completed(self, probing: NewTuples) -> list[JoinState]:
+        """Further states to meet, complete for the keys of the probing tuples."""
+        if self.incomplete is None or len(probing.codes) == 0:
+            return []
+        return self.incomplete.complete(probing.lows, probing.highs)
+
+    def complete(self) -> None:
+        """Bring in all that is still missing from before."""
+        if self.incomplete is not None:
+            for state in self.incomplete.complete_all():
+                self.state.take_in(state)
+            self._completed += self.incomplete.computed
+            self.incomplete = None
+
+    @property
+    def rows_completed(self) -> int:
+        """Tuples from before that had to be computed."""
+        return self._completed + (0 if self.incomplete is None else self.incomplete.computed)
+
+    def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
+        parts, flags = [], None
+        for key in self.keys:
+            codes, valid = self._codes(key, batch)
+            parts.append(codes)
+            if valid is not None:
+                flags = valid if flags is None else flags & valid
+        if not parts:
+            return batch, np.zeros(len(batch), np.int64)
+        return _without_nulls(batch, combine_codes(parts), flags)
+
+    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
+        if isinstance(key, Column):
+            position = self.layout.position(key)
+            if position not in batch.materialized:
+                store, column = self.layout.places[position]
+                return self.layout.stores[store].gather_codes(column, batch.references[store])
+        return encode(_value(key, batch))
+
+
+def _value(expression: Expression, batch: Batch) -> pa.Array:
+    return evaluate(expression, batch.column, len(batch))
+
+
+def _without_nulls(batch: Batch, codes: Ints, valid: Flags | None) -> tuple[Batch, Ints]:
+    if valid is None or valid.all():
+        return batch, codes
+    return batch.filtered(valid), codes[valid]

@@ -1,0 +1,1 @@
+"""A plan at work: executors, from a compiled tree of operators to a migration between two of them."""

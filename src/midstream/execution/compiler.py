@@ -1,0 +1,135 @@
+"""From a plan to running operators over the query's windows.
+
+Only the columns that something reads are carried: each node is compiled for the fields that are needed of it. Where a
+join sits on rows that are materialized, a store is put between them, so that the join can refer to them by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from midstream.algebra.expressions import Expression, conjuncts
+from midstream.algebra.plan import (
+    Aggregate,
+    Alias,
+    Difference,
+    Distinct,
+    Field,
+    Join,
+    Plan,
+    Project,
+    Select,
+    Union,
+    Window,
+)
+from midstream.engine.operators.aggregate import AggregateOperator
+from midstream.engine.operators.difference import DifferenceOperator
+from midstream.engine.operators.distinct import DistinctOperator
+from midstream.engine.operators.join import JoinOperator
+from midstream.engine.operators.materialize import MaterializeOperator, materialized_key
+from midstream.engine.operators.operator import Operator
+from midstream.engine.operators.state_handle import StateKey
+from midstream.engine.operators.stateless import ColumnProjection, ComputeOperator, SelectOperator, UnionOperator
+from midstream.engine.operators.window_source import WindowOperator
+from midstream.engine.state.row_store import RowStore
+from midstream.engine.state.window_store import WindowStore
+
+__all__ = ["Compiler"]
+
+Needed = Set[Field]
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Turns plans into operators. ``stores`` are materialized rows inherited from the previous plan, each used once."""
+
+    windows: WindowStore
+    chunk_rows: int
+    stores: Mapping[StateKey, list[RowStore]] = field(default_factory=dict)
+
+    def compile(self, plan: Plan) -> Operator:
+        """The operators that run the plan; the last one produces exactly the plan's schema."""
+        return self._projected(plan, self._compile(plan, frozenset(plan.schema)))
+
+    def _compile(self, plan: Plan, needed: Needed) -> Operator:
+        operator = self._operator(plan, needed)
+        # A selection that was applied before is no operator: its input's stands for both.
+        operator.subplan = operator.subplan or plan.fingerprint
+        return operator
+
+    def _operator(self, plan: Plan, needed: Needed) -> Operator:
+        if isinstance(plan, Window):
+            return WindowOperator(plan, self.windows.layout(plan))
+        if isinstance(plan, Select):
+            return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate)))
+        if isinstance(plan, Project):
+            return self._project(plan, needed)
+        if isinstance(plan, Alias):
+            inner = dict(zip(plan.schema, plan.input.schema, strict=True))
+            chosen = [field for field in plan.schema if field in needed]
+            child = self._compile(plan.input, {inner[field] for field in chosen})
+            positions = [child.layout.position(inner[field].column) for field in chosen]
+            return ColumnProjection(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
+        if isinstance(plan, Join):
+            needed = needed | _fields(*plan.predicates)
+            left, right = (
+                self._stored(side, self._compile(side, needed & frozenset(side.schema))) for side in plan.inputs
+            )
+            return JoinOperator(plan, left, right, self.chunk_rows)
+        if isinstance(plan, Aggregate):
+            arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
+            read = _fields(*(key.expression for key in plan.keys), *arguments)
+            return AggregateOperator(plan, self._compile(plan.input, read))
+        # The others compare or align whole rows.
+        sides = [self._projected(side, self._compile(side, frozenset(side.schema))) for side in plan.inputs]
+        if isinstance(plan, Distinct):
+            return DistinctOperator(plan.label, sides[0], plan.input.identity)
+        if isinstance(plan, Difference):
+            return DifferenceOperator(plan, sides[0], sides[1])
+        assert isinstance(plan, Union), plan
+        return UnionOperator(plan.label, sides[0], sides[1], plan.schema)
+
+    def _select(self, plan: Select, child: Operator) -> Operator:
+        """A selection, unless it has been applied before the rows entered their window."""
+        below = plan.input
+        while isinstance(below, Select):
+            below = below.input
+        if isinstance(below, Window) and set(conjuncts(plan.predicate)) <= self.windows.conditions(below):
+            return child
+        return SelectOperator(plan.label, child, plan.predicate)
+
+    def _project(self, plan: Project, needed: Needed) -> Operator:
+        items = [item for item in plan.items if item.field in needed]
+        child = self._compile(plan.input, _fields(*(item.expression for item in items)))
+        if all(item.is_plain for item in items):
+            positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
+            return ColumnProjection(plan.label, child, positions, [item.field for item in items])
+        return ComputeOperator(plan.label, child, items)
+
+    def _stored(self, plan: Plan, operator: Operator) -> Operator:
+        """The operator, with a store above it if its rows are not references already."""
+        layout = operator.layout
+        if layout.is_stored and layout.stores:
+            return operator
+        key = f"{plan.identity}: {', '.join(field.name for field in layout.fields)}"
+        inherited = self.stores.get(materialized_key(key))
+        store = inherited.pop(0) if inherited else None
+        stored = MaterializeOperator(f"Materialize {operator.name}", operator, key, store)
+        stored.subplan = plan.fingerprint
+        return stored
+
+    def _projected(self, plan: Plan, operator: Operator) -> Operator:
+        """The operator with its fields in the order of the plan's schema."""
+        if operator.layout.fields == plan.schema:
+            return operator
+        positions = [operator.layout.position(field.column) for field in plan.schema]
+        projected = ColumnProjection("Project", operator, positions, plan.schema)
+        projected.subplan = plan.fingerprint
+        return projected
+
+
+def _fields(*expressions: Expression) -> frozenset[Field]:
+    return frozenset(
+        Field(column.relation, column.name, column.type) for expression in expressions for column in expression.columns
+    )

@@ -1,0 +1,73 @@
+"""A query as text, and its plans: read, checked and planned, but not run.
+
+What runs a query (``runtime``, ``spark``) needs no more of it. :class:`midstream.ContinuousQuery` adds how to start it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from midstream.algebra.bounded_state import check_bounded_state
+from midstream.algebra.plan import Plan
+from midstream.algebra.stream import Stream
+from midstream.cql import parse
+from midstream.errors import BadPlan, BadStreamDeclaration
+from midstream.planning import default_plan, equivalent_plans, plan_with_join_order
+
+__all__ = ["PlannedQuery"]
+
+
+class PlannedQuery:
+    """A query over declared streams. Bad text raises a ``midstream.errors.QueryError`` that says where and why."""
+
+    def __init__(self, text: str, streams: Sequence[Stream]) -> None:
+        if isinstance(streams, Iterable) and not isinstance(streams, str | Mapping):
+            streams = tuple(streams)
+        if not (isinstance(streams, tuple) and all(isinstance(stream, Stream) for stream in streams)):
+            raise BadStreamDeclaration(
+                "the streams of a query are a list of Stream declarations",
+                hint='Write streams=[Stream("orders", schema, event_time="ts"), ...].',
+            )
+        self.text = text
+        self.streams = streams
+        self._bound = parse(text, self.streams)
+        check_bounded_state(self._bound)
+        self._default: Plan | None = None
+
+    def explain(self) -> str:
+        """The default plan as a tree."""
+        return self.plan().explain()
+
+    def plan(self, join_order: str | None = None) -> Plan:
+        """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``."""
+        if join_order is not None:
+            return self._own(plan_with_join_order(self._bound, join_order))
+        if self._default is None:
+            self._default = self._own(default_plan(self._bound))
+        return self._default
+
+    def plans(self) -> Iterator[Plan]:
+        """Equivalent plans that the rules can reach, lazily; the first is the default plan."""
+        return (self._own(plan) for plan in equivalent_plans(self._bound))
+
+    def chosen(self, plan: str | Plan | None) -> Plan:
+        """The plan that a user means."""
+        if plan is None or isinstance(plan, str):
+            plan = self.plan(plan)
+        self._check_own(plan)
+        return plan
+
+    def _own(self, plan: Plan) -> Plan:
+        plan.mark_as_derived_from(self._bound.identity)
+        return plan
+
+    def _check_own(self, plan: Plan) -> None:
+        if not isinstance(plan, Plan) or plan.derived_from != self._bound.identity:
+            raise BadPlan(
+                "the plan is not one of this query's",
+                detail=f"It produces {', '.join(f.name for f in plan.schema)}." if isinstance(plan, Plan) else None,
+                hint="Take it from plan() or plans() of this query, or name a join order.",
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text!r})"

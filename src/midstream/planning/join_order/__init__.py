@@ -1,0 +1,1 @@
+"""The order of joins: its text, the join graph it is read from, and the plans it gives."""

@@ -1,0 +1,265 @@
+"""A cell: one partition of a running query. It owns the windows, and an executor that can be replaced at any time.
+
+This is what a runtime owns, the local one here and the operator on Spark: it feeds rows that are already checked and
+timed, and takes results. Rows enter the windows once, whichever plans read them; when a push is done, rows that no plan
+needs are released, and a migration that has completed is replaced by the executor that remains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.window_spec import BEGINNING
+from midstream.engine.batch import Batch
+from midstream.engine.ordered import in_one_order, merged
+from midstream.engine.state.window_store import Rows, WindowStore
+from midstream.errors import BadPlan, BrokenRun, MigrationRefused
+from midstream.execution.executor import Executor
+from midstream.execution.plan_box import PlanBox
+from midstream.execution.plan_executor import CHUNK_ROWS, MakeExecutor, PlanExecutor, RowStores
+from midstream.migration.manifest import PlanList, executor_from_manifest, plans_from_manifest
+from midstream.migration.record import MigrationRecord
+from midstream.migration.state_matching import Completion, rebuilt
+from midstream.migration.strategy import MigrationContext, Strategy
+from midstream.migration.strategy_registry import strategy_named, strategy_options
+from midstream.runtime.messages import OperatorFigures
+from midstream.runtime.operator_counters import OperatorCounters
+
+__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
+
+MOST_BOXES = 32
+"""Plans that may run side by side: every push is worked on by all of them."""
+MOST_RECORDS = 1000
+"""Records of migrations that are kept, the latest ones."""
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """What a cell did since it began, and what it holds."""
+
+    operators: list[OperatorFigures]
+    results: int
+    window_rows: int
+    state_rows: int
+    state_bytes: int
+    buffered: int
+
+
+class Cell:
+    """Windows and an executor. Not thread-safe: one push at a time. ``make_executor`` makes executors for plans."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        also_read: Plan | None = None,
+        chunk_rows: int = CHUNK_ROWS,
+        make_executor: MakeExecutor = PlanBox,
+    ) -> None:
+        self.windows = WindowStore([plan] if also_read is None else [plan, also_read])
+        self.chunk_rows = chunk_rows
+        self.watermark = BEGINNING
+        self.results = 0
+        self._first_plan = plan
+        self._migrations = 0
+        self._records: list[MigrationRecord] = []
+        self._running: list[tuple[MigrationRecord, Executor]] = []
+        self._make_executor = make_executor
+        self._executor: Executor = self._make(plan)
+        self.counters = OperatorCounters()
+        """What operators did, also those of earlier plans."""
+        self._follow_operators()
+        self._completed_before: dict[int, int] = {}
+        """By migration: tuples that were computed for its states before the cell was last restored."""
+        self._to_emit: list[Batch] = []
+        self._pending: Iterator[Batch] = iter(())
+        self._failure: BaseException | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The current plan; during a migration, the one it leads to."""
+        return self._executor.plan
+
+    @property
+    def is_migrating(self) -> bool:
+        return self._executor.is_migrating
+
+    @property
+    def has_running_migrations(self) -> bool:
+        """Whether a migration is in progress. Completing states after a recovery does not count."""
+        return bool(self._running)
+
+    def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+        """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
+
+        Rows are given by the identity of their window. They become part of the state at the latest with the next call,
+        fetched or not.
+        """
+        self.settle()
+        self._pending = self._push(rows, watermark)
+        return self._fetch(self._pending)
+
+    def settle(self) -> None:
+        """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
+        if self._failure is not None:
+            raise BrokenRun(
+                "an earlier push or migration failed half-way, and the run's state is not to be trusted",
+                detail=f"{type(self._failure).__name__}: {self._failure}",
+                hint="Start another run and push the rows still inside their windows.",
+            )
+        self._drain(self._pending)
+
+    def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> None:
+        """Replace the current plan. Raises, and changes nothing, if the strategy cannot."""
+        self.migrate_by(strategy_named(strategy, options), plan)
+
+    def migrate_by(self, strategy: Strategy, plan: Plan) -> None:
+        """Replace the current plan by a strategy with its options."""
+        self.settle()
+        if not self.windows.reads(plan):
+            raise BadPlan(
+                "the plan reads what the query does not", hint="Take it from plan() or plans() of this query."
+            )
+        if plan == self.plan:
+            return
+        strategy.check(self.plan, plan)
+        if strategy.runs_both_plans and len(list(self._executor.boxes())) >= MOST_BOXES:
+            raise MigrationRefused(
+                f"{MOST_BOXES} plans are running side by side already",
+                detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
+                hint="Wait, or use jisc or moving-state: they complete all migrations in progress.",
+            )
+        self._migrations += 1
+        record = MigrationRecord(
+            strategy.name, strategy_options(strategy), self.plan, plan, self.watermark, self._migrations
+        )
+        try:
+            self._executor, results = strategy.begin(
+                MigrationContext(
+                    self._executor, plan, self.windows, self.watermark, record, lambda stores: self._make(plan, stores)
+                )
+            )
+        except MigrationRefused:
+            raise
+        except BaseException as failure:
+            self._failure = failure
+            raise
+        self._to_emit += results
+        self._records = [*self._records[1 - MOST_RECORDS :], record]
+        self._running.append((record, self._executor))
+        self._note_progress()
+        self._follow_operators()
+
+    def manifest(self) -> dict[str, Any]:
+        """What must be stored, besides the windows and the watermark, to resume elsewhere (``migration/manifest``)."""
+        self.settle()
+        assert not self._to_emit, "results that a migration caused are emitted with the next push"
+        plans = PlanList()
+        box = self._executor.manifest(plans.number_of)
+        places = {id(part): place for place, part in enumerate(self._executor.parts())}
+        running = [
+            {"part": places[id(part)], "record": record.manifest(plans.number_of)} for record, part in self._running
+        ]
+        return {"plans": plans.as_json(), "box": box, "migrations": self._migrations, "running": running}
+
+    def restore(self, manifest: Mapping[str, Any], watermark: int, completion: Completion) -> None:
+        """Continue with what a manifest describes; the windows must have been restored, and all else is derived."""
+        plans = plans_from_manifest(manifest, self._first_plan.derived_from)
+        records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
+        numbered = {record.number: record for record in records}
+        self.watermark = watermark
+        self._migrations = manifest["migrations"]
+        empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
+        record = MigrationRecord("rebuild", {}, empty.plan, empty.plan, watermark)
+        self._executor = rebuilt(empty, completion, self.windows, self.windows.alive(), record)
+        self._follow_operators()
+        parts = list(self._executor.parts())
+        places = (running["part"] for running in manifest["running"])
+        self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
+        self._completed_before = {record.number: record.rows_completed for record in records}
+        kept = [record for record in self._records if record.number not in numbered]
+        self._records = sorted([*kept, *records], key=lambda record: record.number)
+
+    def rebuild(self, completion: Completion) -> None:
+        """Throw away everything derived and compute it again from the windows, as after a crash."""
+        to_emit, self._to_emit = self._to_emit, []
+        self.restore(json.loads(json.dumps(self.manifest())), self.watermark, completion)
+        self._to_emit = to_emit
+
+    @property
+    def migrations(self) -> int:
+        """How many there were: the number of the latest."""
+        return self._migrations
+
+    def record(self, number: int) -> MigrationRecord | None:
+        """What is known of a migration; None if it is forgotten, or if there was none."""
+        return next((record for record in reversed(self._records) if record.number == number), None)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the start and all migrations, as plain data."""
+        return {**msgspec.to_builtins(self.counts()), "migrations": [record.as_dict() for record in self._records]}
+
+    def counts(self) -> CellCounts:
+        """Counts since the start, and what is held now."""
+        return CellCounts(
+            self.counters.figures(),
+            self.results,
+            self.windows.rows,
+            self._executor.state_rows + self.windows.rows,
+            self._executor.state_bytes + self.windows.bytes,
+            self._executor.buffered,
+        )
+
+    def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+        results = self._executor.push(self.windows.arrive(rows), watermark)
+        if self._to_emit:
+            results = merged(in_one_order(self.plan.schema, self._to_emit), results)
+            self._to_emit = []
+        yield from results
+        self.watermark = watermark
+        self._executor = self._executor.successor()
+        if self._running:
+            # A migration, or one inside it, may have completed.
+            self._follow_operators()
+        self._note_progress()
+        self.windows.release(self._executor.horizons())
+
+    def _make(self, plan: Plan, stores: RowStores | None = None) -> PlanExecutor:
+        return self._make_executor(plan, self.windows, self.chunk_rows, stores or {})
+
+    def _follow_operators(self) -> None:
+        self.counters.follow(operator for box in self._executor.boxes() for operator in box.operators)
+
+    def _note_progress(self) -> None:
+        """Keep the records up to date. A migration is over when it is done, or replaced by a later one."""
+        parts = {id(part) for part in self._executor.parts()}
+        for record, executor in self._running:
+            record.rows_completed = self._completed_before.get(record.number, 0) + executor.rows_completed
+            if id(executor) not in parts or not executor.is_migrating:
+                record.end(self.watermark)
+        self._running = [running for running in self._running if not running[0].is_over]
+
+    def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
+        try:
+            for batch in pending:
+                self.results += len(batch)
+                yield batch
+        except GeneratorExit:
+            # Whoever fetched the results lost interest: the rows become part of the state with the next call.
+            raise
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def _drain(self, pending: Iterator[Batch]) -> None:
+        try:
+            for batch in pending:
+                self.results += len(batch)
+        except BaseException as failure:
+            self._failure = failure
+            raise

@@ -1,0 +1,91 @@
+"""Commands in one cell: carried out once, in order, with an outcome that is remembered.
+
+All cells of a query receive the same commands in the same micro-batch. A command that was carried out already is passed
+over: a restart replays the last micro-batch, and two control directories may be read one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from midstream.algebra.plan_json import plan_from_json
+from midstream.algebra.window_spec import BEGINNING, NEVER
+from midstream.errors import BadPlan, MigrationRefused
+from midstream.migration.strategy_registry import strategy_named
+from midstream.runtime.cell import Cell
+from midstream.runtime.messages import Command, CommandOutcome, DeclareIdle, Finish, Migrate
+from midstream.runtime.stream_counters import StreamCounters
+from midstream.runtime.watermark import EventTime
+
+__all__ = ["CommandHandler"]
+
+REMEMBERED_COMMANDS = 32
+"""Commands whose outcome is kept, the latest ones."""
+
+
+class CommandHandler:
+    """Carries out the commands to one cell, and remembers what became of migrations."""
+
+    def __init__(self, cell: Cell, time: EventTime, derived_from: str) -> None:
+        self._cell = cell
+        self._time = time
+        self._derived_from = derived_from
+        self._outcomes: list[CommandOutcome] = []
+
+    def restore(self, outcomes: Iterable[CommandOutcome]) -> None:
+        """Continue with the outcomes that an earlier process remembered."""
+        self._outcomes = list(outcomes)
+
+    def obey(self, commands: Iterable[Command], streams: Mapping[str, StreamCounters]) -> tuple[int, bool]:
+        """Carry out the commands of a micro-batch: the watermark that they demand, and whether one was to migrate."""
+        # The outcomes of all commands of one batch are reported, however many there are.
+        self._outcomes = self._outcomes[-REMEMBERED_COMMANDS:]
+        at_least, has_changed = BEGINNING, False
+        for command in commands:
+            match command.action:
+                case Finish():
+                    at_least = NEVER
+                case DeclareIdle(stream=stream, rows=rows):
+                    counters = streams.get(stream)
+                    # Silence that was noticed automatically is over if a row has come since.
+                    if counters is not None and counters.rows <= (math.inf if rows is None else rows):
+                        self._time.declare_idle(stream)
+                case Migrate() as change:
+                    has_changed |= self._migrate(command, change)
+        return at_least, has_changed
+
+    def outcomes(self) -> list[CommandOutcome]:
+        """What became of the latest migrations, as of now."""
+        self._outcomes = [self._up_to_date(outcome) for outcome in self._outcomes]
+        return self._outcomes
+
+    def _migrate(self, command: Command, change: Migrate) -> bool:
+        """Change the plan; whether that was not done before."""
+        name = command.directory, command.number
+        if any(name == (known.directory, known.number) for known in self._outcomes):
+            return False
+        outcome = CommandOutcome(directory=command.directory, number=command.number, state="running")
+        try:
+            if change.identity != self._derived_from:
+                raise BadPlan("the plan belongs to another query")
+            plan = plan_from_json(change.plan, self._derived_from)
+            is_in_force = plan == self._cell.plan
+            if plan.schema != self._cell.plan.schema:
+                raise BadPlan("the plan has other output columns than the query")
+            self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
+            changed = {"state": "unchanged"} if is_in_force else {"migration": self._cell.migrations}
+        except (MigrationRefused, BadPlan) as refusal:
+            changed = {"state": "refused", "reason": str(refusal)}
+        self._outcomes.append(msgspec.structs.replace(outcome, **changed))
+        return True
+
+    def _up_to_date(self, outcome: CommandOutcome) -> CommandOutcome:
+        """The outcome with the figures of its migration; they stay what they were once the cell has forgotten it."""
+        record = None if outcome.migration is None else self._cell.record(outcome.migration)
+        if outcome.state != "running" or record is None:
+            return outcome
+        state = "completed" if record.is_over else "running"
+        return msgspec.structs.replace(outcome, state=state, figures=record.figures())

@@ -1,0 +1,210 @@
+"""The control directory: how plan changes reach a running query, from its own process or another.
+
+    control_dir/
+      query.json            the query, its streams, its first plan: enough to check a command in any process; and a
+                            mark, which every command carries: numbers alone could be those of another directory
+      status.json           what the query last reported
+      claims.json           which commands are whose, see :func:`is_for`
+      commands/00000001-mark.json, ...
+
+A command is one file with one line of JSON. The query reads the folder as one more stream, so that a command is part of
+a micro-batch like any row: it reaches every cell in the same batch, and a restart replays it exactly where it was. A
+file is written aside and then given its final name, which must not exist yet: two writers cannot take the same number.
+The name has the mark too: to Spark a file that it has read once stays read, also if the directory was made anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from midstream.errors import MalformedMessage, MidstreamError, PathProblem
+from midstream.regular_files import read_json, read_text
+from midstream.runtime.messages import (
+    CONTROL_FORMAT,
+    Action,
+    Command,
+    PlanJson,
+    QueryFile,
+    Status,
+    decode,
+    encode,
+)
+from midstream.runtime.query_fingerprint import QueryFingerprint
+
+__all__ = ["ControlDirectory", "is_for", "read_command"]
+
+Kind = TypeVar("Kind")
+_FILES = "[0-9]" * 8 + "*.json"
+_PATTERN_LETTERS = "[]{}*?\\"
+"""What Spark takes for part of a pattern in the path of a source."""
+_LOG = logging.getLogger(__name__)
+
+
+def read_command(text: bytes | str, name: str) -> Command:
+    """The command in a line of a file, which ``name`` names in errors. Raises if midstream did not write it."""
+    return decode(text, Command, name, CONTROL_FORMAT)
+
+
+def is_for(command: Command, query: str | None, claims: Sequence[tuple[str, int]]) -> bool:
+    """Whether a command is for a query, by the id that Spark gives it, which stays with its checkpoint.
+
+    Several queries may use one control directory: the checkpoint was removed and the query started anew, or two run at
+    once. A command carries the id of its query if one had already reported; commands without an id belong to the first
+    query that reports after them.
+    """
+    meant = command.query or next((other for other, last in claims if command.number <= last), None)
+    return meant in (None, query)
+
+
+class ControlDirectory:
+    """The commands to a running query, and what it reports."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Without a path it is a temporary directory, removed when the process ends."""
+        if path is None:
+            path = tempfile.mkdtemp(prefix="midstream-control-")
+            atexit.register(shutil.rmtree, path, ignore_errors=True)
+        self.path = Path(path).absolute()
+        self.commands_path = self.path / "commands"
+        self._known: dict[str, Command] = {}
+        self._ignored: dict[str, MidstreamError] = {}
+        self._mark: str | None = None
+
+    def create(self, query: QueryFingerprint, first_plan: PlanJson) -> None:
+        """Make the directory for a query, or check that it is this query's."""
+        if any(letter in str(self.path) for letter in _PATTERN_LETTERS):
+            raise PathProblem(
+                f"the control directory {self.path} has one of {_PATTERN_LETTERS} in its path",
+                detail="Spark takes these for a pattern, and would find no command there.",
+                hint="Give another directory.",
+            )
+        self.commands_path.mkdir(parents=True, exist_ok=True)
+        known = self.query()
+        if known is None:
+            (self.path / "claims.json").unlink(missing_ok=True)
+            file = QueryFile(query=query, first_plan=first_plan, mark=uuid.uuid4().hex)
+            _write(self.path / "query.json", encode(file))
+            return
+        place = f"the control directory {self.path}"
+        query.check_same(known.query, place, "another control directory and checkpoint", with_partitioning=False)
+
+    def query(self) -> QueryFile | None:
+        """What ``create`` stored. Raises if it is damaged, or another version of midstream wrote it."""
+        return self._read("query.json", QueryFile, "Use a new control directory.")
+
+    @property
+    def mark(self) -> str:
+        """What distinguishes this directory's commands from another's."""
+        if self._mark is None:
+            stored = self.query()
+            assert stored is not None, "the directory is made before commands are written"
+            self._mark = stored.mark
+        return self._mark
+
+    def status(self) -> Status | None:
+        """What the query last reported. Raises if it is damaged, or another version of midstream wrote it."""
+        remedy = "A running query replaces it with its next micro-batch; of one that does not run, remove it."
+        return self._read("status.json", Status, remedy)
+
+    def write_status(self, status: Status) -> None:
+        _write(self.path / "status.json", encode(status))
+
+    def forget_status(self) -> None:
+        """A query begins anew: what the one before it reported would be taken for this one's, until it reports."""
+        (self.path / "status.json").unlink(missing_ok=True)
+
+    def claims(self) -> list[tuple[str, int]]:
+        """The queries that have reported, in that order, with the last command before that."""
+        try:
+            claims = read_json(self.path / "claims.json")
+        except (FileNotFoundError, ValueError):
+            return []
+        return [(query, last) for query, last in claims.items() if type(last) is int] if type(claims) is dict else []
+
+    def claim(self, query: str) -> None:
+        """The query has reported: commands that nobody has claimed are its own."""
+        claims = dict(self.claims())
+        if query not in claims:
+            _write(self.path / "claims.json", json.dumps({**claims, query: self.last_number}).encode())
+
+    def commands(self) -> list[Command]:
+        """All commands so far, in order. Files that are none are ignored: see :meth:`ignored`."""
+        for path in self.commands_path.glob(_FILES):
+            if path.name in self._known or path.name in self._ignored:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    line = msgspec.json.decode(read_text(path), type=_Line)
+                    self._known[path.name] = read_command(line.command, f"the command in {path}")
+                except MidstreamError as problem:
+                    self._ignored[path.name] = problem
+                except (OSError, ValueError, RecursionError) as problem:
+                    self._ignored[path.name] = MalformedMessage(f"{path} is no command", detail=f"{problem}.")
+                if path.name in self._ignored:
+                    _LOG.warning("ignored: %s", self._ignored[path.name])
+        return [self._known[name] for name in sorted(self._known)]
+
+    def ignored(self) -> dict[str, MidstreamError]:
+        """The files among the commands that are none, by name, and why; anybody may put something there."""
+        self.commands()
+        return dict(self._ignored)
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest command; 0 if there is none."""
+        return max((int(path.name[:8]) for path in self.commands_path.glob(_FILES)), default=0)
+
+    def write(self, action: Action, query: str | None = None) -> int:
+        """Give a command to the query, whose id may be known by now (see :func:`is_for`); the command's number."""
+        number = self.last_number
+        while True:
+            number += 1
+            command = Command(number=number, directory=self.mark, query=query, submitted=time.time(), action=action)
+            temporary = self.commands_path / f"_{os.getpid()}_{time.monotonic_ns()}"
+            temporary.write_text(json.dumps({"id": number, "command": encode(command).decode()}) + "\n")
+            try:
+                os.link(temporary, self.commands_path / f"{number:08d}-{self.mark[:12]}.json")
+            except FileExistsError:
+                continue
+            finally:
+                temporary.unlink()
+            return number
+
+    def _read(self, name: str, kind: type[Kind], remedy: str) -> Kind | None:
+        path = self.path / name
+        try:
+            text = read_text(path)
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as problem:
+            raise MalformedMessage(f"{path} is damaged", detail=f"{problem}.", hint=remedy) from None
+        return decode(text, kind, str(path), CONTROL_FORMAT, remedy)
+
+
+class _Line(msgspec.Struct):
+    """What a file of the folder holds, as Spark reads it."""
+
+    id: int
+    command: str
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"_{path.name}_{os.getpid()}_{time.monotonic_ns()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,255 @@
+"""A continuous query running in this process: tables in, results out.
+
+>>> import pyarrow as pa
+>>> from midstream import ContinuousQuery, Stream
+>>> bids = Stream("bids", pa.schema({"ts": pa.int64(), "item": pa.string()}), event_time="ts")
+>>> run = ContinuousQuery("SELECT a.item FROM bids [RANGE 5] a, bids [NOW] b WHERE a.item = b.item",
+...                       streams=[bids]).run_locally()
+>>> run.push({"bids": pa.table({"ts": [1, 4], "item": ["pen", "pen"]})}).to_pylist()  # doctest: +NORMALIZE_WHITESPACE
+[{'item': 'pen', 'valid_from': 1, 'valid_to': 2},
+ {'item': 'pen', 'valid_from': 4, 'valid_to': 5},
+ {'item': 'pen', 'valid_from': 4, 'valid_to': 5}]
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pat
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.window_spec import BEGINNING, NEVER
+from midstream.engine.batch import Batch
+from midstream.engine.output import output_schema, to_record_batches
+from midstream.engine.state.window_store import Rows
+from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
+from midstream.execution.plan_executor import CHUNK_ROWS
+from midstream.migration.state_matching import Completion
+from midstream.runtime.cell import MOST_RECORDS, Cell
+from midstream.runtime.ingest import Ingest
+from midstream.runtime.messages import MigrationOutcome, RunMetrics
+from midstream.runtime.run import Listener, Listeners, Migration, ProgressEvent
+
+__all__ = ["LocalRun", "Planner"]
+
+Planner = Callable[[str | Plan | None], Plan]
+"""Gives the plan that a user names: a join order, a plan (checked to be the query's own), or None for the default."""
+
+
+class LocalRun:
+    """A query at work. Not thread-safe: one push at a time."""
+
+    def __init__(self, plan: Plan, planner: Planner, chunk_rows: int = CHUNK_ROWS) -> None:
+        self._cell = Cell(plan, planner(None), chunk_rows)
+        self._planner = planner
+        self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
+        self._schema = output_schema(plan)
+        self._finished = False
+        self._listeners = Listeners()
+        self._submitted = 0
+        self._history: list[Migration] = []
+        self._pushes = 0
+        self._rebuilds = 0
+        self._seconds = 0.0
+        self._is_pushing = False
+
+    @property
+    def plan(self) -> Plan:
+        """The current plan; during a migration, the one it leads to."""
+        return self._cell.plan
+
+    @property
+    def migrating(self) -> bool:
+        """Whether a migration is in progress; by jisc, until the new plan's states are complete."""
+        return self._cell.has_running_migrations
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the results: the select list, ``valid_from``, ``valid_to``."""
+        return self._schema
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark in ticks; None before every stream has had a row."""
+        return None if self._ingest.watermark == BEGINNING else self._ingest.watermark
+
+    def push(
+        self,
+        tables: Mapping[str, pa.Table | pa.RecordBatch],
+        watermark: int | datetime.datetime | None = None,
+    ) -> pa.Table:
+        """Take new rows and give the results they cause, ordered by ``valid_from``.
+
+        ``watermark`` (a heartbeat, in ticks or as a datetime) says that no later row will be older.
+        Bad input raises before anything changes.
+        """
+        return pa.Table.from_batches(self.push_in_chunks(tables, watermark), self._schema)
+
+    def push_in_chunks(
+        self,
+        tables: Mapping[str, pa.Table | pa.RecordBatch],
+        watermark: int | datetime.datetime | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Like :meth:`push`, but the results come in bounded pieces, so that a join explosion need not fit in memory.
+
+        The rows are checked when this is called, and become part of the state at the latest with the next push; pieces
+        that are not fetched by then are lost.
+        """
+        self._check_usable()
+        ticks = self._ticks(watermark)
+        reads = self._ingest.check(tables)
+        if ticks is not None and ticks < self._ingest.watermark:
+            raise DecreasingWatermark(
+                f"the watermark cannot move back from {self._ingest.watermark} to {ticks}",
+                hint="Leave it out, or give one that is not earlier.",
+            )
+        rows = self._ingest.accept(reads)
+        return self._work(rows, self._ingest.advance(ticks))
+
+    def finish(self) -> pa.Table:
+        """The end of all streams: everything still held."""
+        self._check_usable()
+        results = self._work({}, self._ingest.advance(NEVER))
+        self._finished = True
+        return pa.Table.from_batches(results, self._schema)
+
+    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> Migration:
+        """Replace the plan while the query runs.
+
+        ``plan`` is a join order (``"o (p s)"``) or one of the query's plans. Results stay what they would have been:
+        for joins every row once, for other operators the same rows at every instant (where they are cut in time may
+        differ). Raises, and changes nothing, if the plan is not one of this query's or the strategy cannot make the
+        change. Migrating to the plan in force does nothing. See ``docs/migration.md``.
+        """
+        self._check_usable()
+        old_plan, before = self.plan, self._cell.migrations
+        self._cell.migrate(self._planner(plan), strategy, **options)
+        self._submitted += 1
+        looked_up = _unchanged if self._cell.migrations == before else _Outcome(self._cell)
+        migration = Migration(self._submitted, strategy, options, old_plan, self.plan, time.time(), looked_up)
+        self._history = [*self._history[1 - MOST_RECORDS :], migration]
+        self._listeners.compare([migration])
+        return migration
+
+    def history(self) -> list[Migration]:
+        """The latest 1,000 migrations, in the order they were submitted."""
+        return list(self._history)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call the listener with every event from now on (see ``runtime.run``); gives a function that ends this.
+
+        It is called in the thread that pushes. What it raises is logged.
+        """
+        return self._listeners.subscribe(listener)
+
+    def rebuild(self, completion: str = "moving-state") -> None:
+        """Throw away everything that was derived from the rows in their windows, and compute it again.
+
+        That is what happens after a crash: results continue as if nothing had happened. ``completion`` is
+        "moving-state" (at once) or "jisc" (on demand).
+        """
+        self._check_usable()
+        try:
+            chosen = Completion(completion)
+        except ValueError:
+            raise MigrationRefused(
+                f"a run cannot be rebuilt by {completion!r}", detail='There are "moving-state" and "jisc".'
+            ) from None
+        self._cell.rebuild(chosen)
+        self._rebuilds += 1
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts since the start: per stream, per operator, per migration that changed the plan, and in all."""
+        changes = [migration for migration in self._history if migration.state != "unchanged"]
+        return {**msgspec.to_builtins(self._metrics()), "migrations": [migration.as_dict() for migration in changes]}
+
+    def _metrics(self) -> RunMetrics:
+        counts = self._cell.counts()
+        return RunMetrics(
+            watermark=self.watermark,
+            finished=self._finished,
+            streams=self._ingest.counters,
+            results=counts.results,
+            window_rows=counts.window_rows,
+            state_rows=counts.state_rows,
+            state_bytes=counts.state_bytes,
+            buffered=counts.buffered,
+            operators=counts.operators,
+            migrating=self.migrating,
+            rebuilds=self._rebuilds,
+            batches=self._pushes,
+            seconds=self._seconds,
+        )
+
+    def _work(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[pa.RecordBatch]:
+        self._is_pushing, self._seconds = True, 0.0
+        return self._converted(self._cell.push(self._cell.windows.of_streams(rows), watermark))
+
+    def _converted(self, results: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
+        """The results as Arrow. What whoever fetches them does in between is not part of the push's time."""
+        while True:
+            began = time.perf_counter()
+            batch = next(results, None)
+            self._seconds += time.perf_counter() - began
+            if batch is None:
+                break
+            yield from to_record_batches(batch, self._schema)
+        self._note_pushed()
+
+    def _note_pushed(self) -> None:
+        """A push is part of the state: notify of it, and of migrations that it completed."""
+        if self._is_pushing:
+            self._is_pushing = False
+            self._pushes += 1
+            self._listeners.compare(self._history)
+            self._listeners.notify(ProgressEvent(self._metrics()))
+
+    def _check_usable(self) -> None:
+        if self._finished:
+            raise FinishedRun("the run has been finished", hint="Start another one with run_locally().")
+        self._cell.settle()
+        self._note_pushed()
+
+    def _ticks(self, watermark: int | datetime.datetime | None) -> int | None:
+        if watermark is None:
+            return None
+        if isinstance(watermark, int) and not isinstance(watermark, bool):
+            if not BEGINNING < watermark < NEVER:
+                raise PushedTypeMismatch(
+                    f"the watermark {watermark} is outside int64 ticks", hint="Use finish() to end the streams."
+                )
+            return watermark
+        time_type = self.plan.time_domain.type
+        if isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type):
+            zones_agree = (watermark.tzinfo is None) == (time_type.tz is None)
+            if zones_agree:
+                return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
+        raise PushedTypeMismatch(
+            f"the watermark {watermark!r} does not fit event times of type {time_type}",
+            hint="Give ticks, or a datetime with a time zone exactly if the event times have one.",
+        )
+
+
+class _Outcome:
+    """What became of the migration that a cell began last; what was known last, once the cell has forgotten it."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._number = cell.migrations
+        self._last = MigrationOutcome()
+
+    def __call__(self) -> MigrationOutcome:
+        record = None if self._last.state == "completed" else self._cell.record(self._number)
+        if record is not None:
+            is_over = record.is_over
+            self._last = MigrationOutcome(state="completed" if is_over else "running", figures=record.figures())
+        return self._last
+
+
+def _unchanged() -> MigrationOutcome:
+    return MigrationOutcome(state="unchanged")

@@ -1,0 +1,347 @@
+"""Messages: everything that passes between processes, or is kept for a later one, as typed structs.
+
+    control directory    QueryFile, Command, Status            written by anybody who may write there: decoded strictly
+    cell to driver       CellFigures                           what a cell did and holds, after each micro-batch
+    state backend        CellProgress, CellManifest            what a cell needs to continue elsewhere
+
+A message that is kept has a *format*, a number that changes whenever an earlier version could not read it, or would
+read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
+message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
+
+>>> decode(b'{"format": 1, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+Traceback (most recent call last):
+...
+midstream.errors.MalformedMessage: [M3011] status.json is damaged
+  detail: Expected `str`, got `int` - at `$.plan`.
+  hint: It was changed by something other than midstream, or is not complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from midstream.errors import CheckpointMismatch, MalformedMessage
+from midstream.migration.record import MigrationFigures
+from midstream.runtime.query_fingerprint import QueryFingerprint
+from midstream.runtime.stream_counters import StreamCounters
+
+__all__ = [
+    "CONTROL_FORMAT",
+    "STATE_FORMAT",
+    "Action",
+    "CellFigures",
+    "CellManifest",
+    "CellMigration",
+    "CellProgress",
+    "ClusterMetrics",
+    "Command",
+    "CommandOutcome",
+    "DeclareIdle",
+    "EventTimeProgress",
+    "Finish",
+    "Migrate",
+    "MigrationEntry",
+    "MigrationOutcome",
+    "MigrationState",
+    "OperatorFigures",
+    "PlanJson",
+    "QueryFile",
+    "Rates",
+    "RunMetrics",
+    "Status",
+    "decode",
+    "encode",
+]
+
+CONTROL_FORMAT = 1
+"""The format of query.json, status.json and commands."""
+STATE_FORMAT = 4
+"""The format of what is in a state backend."""
+
+PlanJson = dict[str, Any]
+"""A plan as ``algebra.plan_json`` writes it, which checks it when it is read."""
+MigrationState = Literal["submitted", "running", "completed", "refused", "unchanged"]
+"""What became of a migration, the same word everywhere: no cell has taken it yet; both plans matter; nothing of the old
+plan is left; a cell refused it, and the plan stays; the plan was in force already."""
+
+Kind = TypeVar("Kind")
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that is sent or kept: immutable, with named fields only, and none that it does not know."""
+
+
+# Commands
+
+
+class Migrate(Message, frozen=True, kw_only=True, tag_field="kind", tag="migrate"):
+    """Replace the plan."""
+
+    plan: PlanJson
+    identity: str
+    """The identity of the query that the plan belongs to."""
+    strategy: str
+    options: dict[str, Any]
+
+
+class DeclareIdle(Message, frozen=True, kw_only=True, tag_field="kind", tag="idle"):
+    """Let the watermark pass without a silent stream."""
+
+    stream: str
+    rows: int | None = None
+    """Only if the stream has had no more rows than these: its silence was noticed automatically."""
+
+
+class Finish(Message, frozen=True, kw_only=True, tag_field="kind", tag="finish"):
+    """The end of all streams."""
+
+
+Action = Migrate | DeclareIdle | Finish
+
+
+class Command(Message, frozen=True, kw_only=True):
+    """What every cell of a query is to do, in the order of the commands' numbers."""
+
+    format: int = CONTROL_FORMAT
+    number: int
+    directory: str
+    """The mark of the control directory: two directories number their commands alike."""
+    query: str | None
+    """The id of the query that it is for, as Spark knows it; None if no query had reported by then."""
+    submitted: float
+    """Clock time, in seconds since 1970."""
+    action: Action
+
+
+class CommandOutcome(Message, frozen=True, kw_only=True):
+    """What became of a command to migrate in one cell."""
+
+    directory: str
+    number: int
+    state: MigrationState
+    reason: str | None = None
+    """Why it was refused."""
+    migration: int | None = None
+    """The number of the migration among those of the cell."""
+    figures: MigrationFigures | None = None
+
+
+# What a cell did and holds
+
+
+class OperatorFigures(Message, frozen=True, kw_only=True):
+    """What an operator did, and what it holds."""
+
+    operator: str
+    subplan: str
+    """Identifies what it computes; what earlier operators with the same subplan did is included."""
+    rows_in: int
+    rows_out: int
+    probes: int
+    compared: int
+    state_rows: int
+    state_bytes: int
+
+
+class CellFigures(Message, frozen=True, kw_only=True):
+    """What a cell did since the query began, and what it holds now."""
+
+    cell: int = 0
+    query: str | None = None
+    """The id of the query, as Spark knows it."""
+    plan: str
+    """The plan in force as a tree; during a migration, the one it leads to."""
+    plan_json: PlanJson | None
+    watermark: int
+    idle: list[str]
+    streams: dict[str, StreamCounters]
+    results: int
+    window_rows: int
+    state_rows: int
+    state_bytes: int
+    buffered: int
+    operators: list[OperatorFigures]
+    migrating: bool
+    commands: list[CommandOutcome]
+    batches: int
+    seconds: float = 0.0
+    """How long the latest micro-batch took."""
+    segments: int
+    segment_rows: int
+    bytes_written: int
+    rebuild_seconds: float | None
+    """How long it took to restore the cell, if that was necessary for this micro-batch."""
+
+
+# What is known of a query
+
+
+class RunMetrics(Message, frozen=True, kw_only=True):
+    """What ``metrics()`` has, wherever a query runs: counts since it began, and what it holds now."""
+
+    watermark: int | None
+    finished: bool
+    streams: dict[str, StreamCounters]
+    results: int
+    window_rows: int
+    state_rows: int
+    state_bytes: int
+    buffered: int
+    operators: list[OperatorFigures]
+    migrating: bool
+    rebuilds: int
+    batches: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """The rows of all streams."""
+        return sum(counters.rows for counters in self.streams.values())
+
+
+class ClusterMetrics(RunMetrics, frozen=True, kw_only=True):
+    """Of a query on Spark: all its cells together, and each one's own figures."""
+
+    query: str | None
+    segments: int
+    segment_rows: int
+    bytes_written: int
+    cells: list[CellFigures]
+
+
+class Rates(Message, frozen=True, kw_only=True):
+    """Per second, over the last micro-batches; None while there are too few."""
+
+    rows: float | None = None
+    results: float | None = None
+
+
+class CellMigration(Message, frozen=True, kw_only=True):
+    """What became of a migration in one cell."""
+
+    cell: int
+    state: MigrationState
+    reason: str | None = None
+    figures: MigrationFigures | None = None
+
+
+class MigrationOutcome(Message, frozen=True, kw_only=True):
+    """What became of a migration so far, over all cells."""
+
+    state: MigrationState = "submitted"
+    reason: str | None = None
+    figures: MigrationFigures | None = None
+    cells: list[CellMigration] = []
+
+
+class MigrationEntry(Message, frozen=True, kw_only=True):
+    """A migration in ``status.json``: what was asked for, and what became of it."""
+
+    number: int
+    strategy: str
+    options: dict[str, Any]
+    old_plan: str
+    new_plan: str
+    submitted: float
+    outcome: MigrationOutcome
+
+
+class Status(Message, frozen=True, kw_only=True):
+    """``status.json``: what a query last reported."""
+
+    format: int = CONTROL_FORMAT
+    plan: str
+    plan_json: PlanJson
+    history: list[MigrationEntry]
+    metrics: ClusterMetrics
+    rates: Rates
+    has_ended: bool
+    """Whether the streams have ended, and all results are committed."""
+    reported: float
+    """Clock time, in seconds since 1970."""
+
+
+class QueryFile(Message, frozen=True, kw_only=True):
+    """``query.json``: which query a control directory belongs to."""
+
+    format: int = CONTROL_FORMAT
+    query: QueryFingerprint
+    first_plan: PlanJson
+    mark: str
+    """What the commands of this directory carry: numbers alone could be those of another directory."""
+
+
+# What a cell keeps in its state backend
+
+
+class EventTimeProgress(Message, frozen=True, kw_only=True):
+    """How far the streams have come in event time, in ticks."""
+
+    latest: dict[str, int]
+    idle: list[str]
+    watermark: int
+
+
+class CellProgress(Message, frozen=True, kw_only=True):
+    """How far a cell has come; written with every micro-batch."""
+
+    format: int = STATE_FORMAT
+    version: str
+    """Names this state of the cell: memory with another version is stale."""
+    batches: int
+    results: int
+    watermark: int
+    time: EventTimeProgress
+    streams: dict[str, StreamCounters]
+    next_segment: int
+    looked_at: int
+    windows: list[tuple[int, int, int, int]]
+    """Of each window: the number of its next row, what is released, the latest start and the latest end."""
+
+
+class CellManifest(Message, frozen=True, kw_only=True):
+    """What a cell runs; written when a migration changed it."""
+
+    format: int = STATE_FORMAT
+    query: QueryFingerprint
+    first_plan: str
+    columns: dict[str, list[str]]
+    cell: dict[str, Any]
+    """See ``migration.manifest``."""
+    commands: list[CommandOutcome]
+
+
+class _Formatted(msgspec.Struct):
+    """Any message, as far as its format."""
+
+    format: int | None = None
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """A message as JSON, for :func:`decode`."""
+    return msgspec.json.encode(message)
+
+
+def decode(data: bytes | str, kind: type[Kind], name: str, format: int, remedy: str | None = None) -> Kind:
+    """The message of this kind in ``data``, which ``name`` names in errors; ``remedy`` is a hint where it is damaged.
+
+    Raises ``CheckpointMismatch`` if another version of midstream wrote it and ``MalformedMessage`` if it is damaged.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Formatted).format
+        if found == format:
+            return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise MalformedMessage(
+            f"{name} is damaged",
+            detail=f"{problem}." if not isinstance(problem, RecursionError) else "It is nested too deeply.",
+            hint=remedy or "It was changed by something other than midstream, or is not complete.",
+        ) from None
+    raise CheckpointMismatch(
+        f"{name} was written by another version of midstream",
+        detail=f"It has {'an earlier format' if found is None else f'format {found}'}; this version reads format "
+        f"{format}.",
+        hint="Continue with the version of midstream that wrote it, or use another checkpoint and control directory.",
+    )

@@ -1,0 +1,68 @@
+"""What operators did, by the subplan they compute: counted across migrations and rebuilds.
+
+An operator counts from when it was built (``engine/operators/operator.Counters``). When its plan is replaced, or its
+cell is restored in another process, what it counted is kept here, and added to the counts of the next operator of the
+same kind with the same subplan. So the figures of a subplan mean the same whichever plans it was part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from midstream.engine.operators.operator import Counters, Operator
+from midstream.runtime.messages import OperatorFigures
+
+__all__ = ["OperatorCounters"]
+
+MOST_SUBPLANS = 500
+"""Subplans whose earlier counts are kept, the latest ones."""
+_NAMES = [field.name for field in fields(Counters)]
+
+Key = tuple[str, str]
+"""The kind of an operator, and the subplan it computes."""
+
+
+class OperatorCounters:
+    """The counts of operators that are running, and of those that were there before."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Operator] = {}
+        self._earlier: dict[Key, Counters] = {}
+
+    def follow(self, operators: Iterable[Operator]) -> None:
+        """Note which operators are running now; what the others counted is kept."""
+        running = {id(operator): operator for operator in operators}
+        for number, operator in self._running.items():
+            if number not in running:
+                self._keep(_key(operator), operator.counters)
+        self._running = running
+
+    def figures(self) -> list[OperatorFigures]:
+        """The figures of the running operators, inputs first, with what was counted before they were built."""
+        earlier = dict(self._earlier)
+        found = []
+        for operator in self._running.values():
+            # Where two plans run side by side, the first operator of a subplan continues its counts.
+            before = earlier.pop(_key(operator), Counters())
+            found.append(
+                OperatorFigures(
+                    operator=operator.name,
+                    subplan=operator.subplan,
+                    **{name: getattr(operator.counters, name) + getattr(before, name) for name in _NAMES},
+                    state_rows=operator.state_rows,
+                    state_bytes=operator.state_bytes,
+                )
+            )
+        return found
+
+    def _keep(self, key: Key, counters: Counters) -> None:
+        before = self._earlier.pop(key, Counters())
+        self._earlier[key] = Counters(*(getattr(before, name) + getattr(counters, name) for name in _NAMES))
+        while len(self._earlier) > MOST_SUBPLANS:
+            del self._earlier[next(iter(self._earlier))]
+
+
+def _key(operator: Operator) -> Key:
+    # The label of a join depends on the join order, its kind and subplan do not.
+    return operator.name.partition(" ")[0], operator.subplan

@@ -1,0 +1,89 @@
+"""Plan changes through a control directory: which plan is in force, and whether it can be replaced.
+
+The process that runs the query and any other that knows its control directory decide both in the same way: here. A
+change is checked before it is written (``Strategy.check``): what that refuses is never written. A cell may still
+refuse, for a reason that only its rows and its migrations give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_from_json, plan_to_json
+from midstream.errors import BadPlan, FinishedRun
+from midstream.migration.strategy_registry import strategy_named
+from midstream.planned_query import PlannedQuery
+from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.messages import ClusterMetrics, Command, Migrate, PlanJson
+
+__all__ = ["PlanChanges"]
+
+
+class PlanChanges:
+    """The migrations that were submitted to a query, in order, and the plan it began with."""
+
+    def __init__(self, query: PlannedQuery, first_plan: Plan, control: ControlDirectory) -> None:
+        self._query = query
+        self._first_plan = first_plan
+        self._control = control
+        self._plans: dict[int, Plan | None] = {}
+
+    def commands(self, query: str | None) -> list[tuple[Command, Migrate]]:
+        """The commands to migrate that are for this query, by the id that Spark gives it, in order."""
+        claims = self._control.claims()
+        return [
+            (command, command.action)
+            for command in self._control.commands()
+            if isinstance(command.action, Migrate) and is_for(command, query, claims)
+        ]
+
+    def plan_of(self, number: int) -> Plan | None:
+        """The plan that the command of this number leads to; None if there is no such command, or its plan is not one
+        of this query's."""
+        if number not in self._plans:
+            actions = [command.action for command in self._control.commands() if command.number == number]
+            self._plans[number] = self._read(actions[0]) if actions and isinstance(actions[0], Migrate) else None
+        return self._plans[number]
+
+    @cached_property
+    def first_plan(self) -> Plan:
+        """The plan that the query of the control directory began with."""
+        stored = self._control.query()
+        return self._first_plan if stored is None else self._restored(stored.first_plan)
+
+    def in_force(self, reported: PlanJson | None) -> Plan:
+        """The plan that the query reported, as JSON; the first plan, if it has reported none."""
+        return self._first_plan if reported is None else self._restored(reported)
+
+    def _restored(self, described: PlanJson) -> Plan:
+        return plan_from_json(described, self._first_plan.derived_from)
+
+    def _read(self, change: Migrate) -> Plan | None:
+        try:
+            return self._restored(change.plan)
+        except BadPlan:
+            return None
+
+    def submit(
+        self,
+        in_force: Plan,
+        plan: str | Plan,
+        strategy: str,
+        options: Mapping[str, Any],
+        reported: ClusterMetrics | None,
+    ) -> int:
+        """Check a change of the plan and write it as a command, whose number this gives.
+
+        Raises, and writes nothing, if the plan is not one of this query's, the strategy cannot change to it, or the
+        streams have ended, by what the query ``reported`` last.
+        """
+        if reported is not None and reported.finished:
+            raise FinishedRun("the streams of the query have ended: its plan does not matter any more")
+        chosen = self._query.chosen(plan)
+        strategy_named(strategy, options).check(in_force, chosen)
+        identity = self._first_plan.derived_from or ""
+        change = Migrate(plan=plan_to_json(chosen), identity=identity, strategy=strategy, options=dict(options))
+        return self._control.write(change, None if reported is None else reported.query)

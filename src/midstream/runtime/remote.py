@@ -1,0 +1,75 @@
+"""A query that runs in another process: known by its control directory alone, and changed through it.
+
+Nothing of Spark is started. The query is made again from its text and its streams' declarations, so that a change of
+its plan is checked here as it would be there, and only then written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_from_json, stream_from_json
+from midstream.errors import MidstreamError, NotRunning
+from midstream.planned_query import PlannedQuery
+from midstream.runtime.control import ControlDirectory
+from midstream.runtime.messages import MigrationOutcome, Status
+from midstream.runtime.plan_changes import PlanChanges
+
+__all__ = ["RemoteQuery"]
+
+
+class RemoteQuery:
+    """A query by its control directory; raises ``NotRunning`` if no query was ever started with that directory."""
+
+    def __init__(self, control_dir: str | os.PathLike[str]) -> None:
+        self._control = ControlDirectory(control_dir)
+        stored = self._control.query()
+        if stored is None:
+            raise NotRunning(
+                f"there is no query in {control_dir}",
+                detail="The directory does not exist." if not Path(control_dir).is_dir() else "It has no query.json.",
+                hint="Give the control directory of a query: midstream run --control DIR, or control_dir= of "
+                "run_on_spark.",
+            )
+        fingerprint = stored.query
+        self.query = PlannedQuery(fingerprint.text, [stream_from_json(stream) for stream in fingerprint.streams])
+        self.cells = fingerprint.cells
+        fingerprint.check_identity(self.query.plan().derived_from, str(control_dir))
+        first_plan = plan_from_json(stored.first_plan, fingerprint.identity)
+        self._changes = PlanChanges(self.query, first_plan, self._control)
+
+    @property
+    def control_dir(self) -> Path:
+        return self._control.path
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force, as the query last reported; during a migration, the one it leads to."""
+        status = self.status()
+        return self._changes.in_force(None if status is None else status.plan_json)
+
+    def status(self) -> Status | None:
+        """What the query last reported (``reported`` says when); None if it has not yet."""
+        return self._control.status()
+
+    def ignored(self) -> dict[str, MidstreamError]:
+        """Files among the commands that are none, and why."""
+        return self._control.ignored()
+
+    def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
+        """Submit another plan, as ``LiveQuery.migrate`` does. Gives the number of the migration, for ``outcome``."""
+        status = self.status()
+        return self._changes.submit(self.plan, plan, strategy, options, None if status is None else status.metrics)
+
+    def outcome(self, number: int) -> MigrationOutcome:
+        """What became of a migration; its state is "submitted" until a cell has reported it."""
+        status = self.status()
+        history = [] if status is None else status.history
+        return next((entry.outcome for entry in history if entry.number == number), MigrationOutcome())
+
+    def plan_submitted(self, number: int) -> Plan | None:
+        """The plan that a migration leads to; None if there is no migration of this number."""
+        return self._changes.plan_of(number)

@@ -1,0 +1,271 @@
+"""What a running query reports: figures that its tasks send, what became of commands, the plan in force.
+
+    task ends ─▶ accumulator ─▶ Progress ─▶ LiveQuery.metrics(), history(), plan, listeners
+                                   └──────▶ status.json, for other processes and later ones
+
+Spark's scheduler calls as a task ends, before its micro-batch is committed: a figure may be of a batch that fails after
+all, and then comes again. The report outlives the ``LiveQuery`` that made it, as the running query does. Its history
+begins with that of ``status.json``: what migrations did stays known after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json
+from midstream.errors import MalformedMessage
+from midstream.migration.record import MigrationFigures
+from midstream.runtime.control import ControlDirectory
+from midstream.runtime.messages import (
+    CellFigures,
+    CellMigration,
+    ClusterMetrics,
+    DeclareIdle,
+    MigrationEntry,
+    MigrationOutcome,
+    Rates,
+    Status,
+)
+from midstream.runtime.plan_changes import PlanChanges
+from midstream.runtime.progress import Progress, RateMeter
+from midstream.runtime.run import Listeners, Migration, ProgressEvent
+
+__all__ = ["Report"]
+
+SHOWN_MIGRATIONS = 50
+"""Migrations in ``status.json``, the latest ones."""
+_LOG = logging.getLogger(__name__)
+
+
+class Report:
+    """The plan in force, the migrations and the figures of a query; kept up to date while it runs."""
+
+    def __init__(
+        self,
+        first_plan: Plan,
+        progress: Progress,
+        control: ControlDirectory | None = None,
+        changes: PlanChanges | None = None,
+        idle_after: float | None = None,
+    ) -> None:
+        """Without a control directory it is of a query over batches: nothing changes, and nothing is written."""
+        self._first_plan = first_plan
+        self._progress = progress
+        self._control = control
+        self._changes = changes
+        self._idle_after = idle_after
+        self._rates = RateMeter()
+        self._writes = _Later()
+        self._writing = threading.Lock()
+        self._has_ended = False
+        self._claimed_for: str | None = None
+        self._status = None if control is None else _stored(control)
+        """What was reported last, by this process or the one before."""
+        self._batches = 0
+        self.listeners = Listeners()
+        self.listeners.know(self.history())
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force, as far as the cells have reported; during a migration, the one it leads to."""
+        if self._changes is None:
+            return self._first_plan
+        return self._changes.in_force(
+            self._progress.plan() or (None if self._status is None else self._status.plan_json)
+        )
+
+    def metrics(self) -> ClusterMetrics:
+        """Counts of all cells together, and of each."""
+        return self._progress.metrics()
+
+    def history(self) -> list[Migration]:
+        """The migrations submitted to this query, in order."""
+        if self._changes is None:
+            return []
+        found = []
+        plan_before = self._changes.first_plan
+        for command, change in self._changes.commands(self._query()):
+            plan = self._changes.plan_of(command.number)
+            if plan is None:
+                # Of another query that used the directory.
+                continue
+            migration = Migration(
+                command.number,
+                change.strategy,
+                change.options,
+                plan_before,
+                plan,
+                command.submitted,
+                partial(self._outcome, command.number),
+            )
+            found.append(migration)
+            if migration.state not in ("refused", "unchanged"):
+                plan_before = plan
+        return found
+
+    def migration(self, number: int) -> Migration:
+        """The migration of this number."""
+        return next(migration for migration in self.history() if migration.number == number)
+
+    def rates(self) -> Rates:
+        """Rows and results per second."""
+        return self._rates.after(self.metrics())
+
+    def take(self, figures: list[str]) -> None:
+        """A task has ended, and reports its cells. Spark's scheduler waits for this: what takes time comes later."""
+        self._progress.take([msgspec.json.decode(text, type=CellFigures) for text in figures])
+        self._writes.do(self._report)
+
+    def end(self) -> None:
+        """All is committed, the end of the streams too: only now another process may take the run for complete."""
+        self._has_ended = True
+        self.write()
+
+    def write(self) -> None:
+        """Write ``status.json``, and commands about streams that have fallen silent."""
+        assert self._control is not None, "a query over batches reports nothing"
+        # One at a time: else what is older may be written later.
+        with self._writing:
+            if not self._progress.has_begun:
+                # What an earlier run reported still holds.
+                return
+            if self._idle_after is not None:
+                for stream, rows in self._progress.fallen_silent(self._idle_after).items():
+                    self._control.write(DeclareIdle(stream=stream, rows=rows), self.metrics().query)
+                    self._progress.asked(stream, rows)
+            metrics = self.metrics()
+            if metrics.query not in (None, self._claimed_for):
+                self._control.claim(str(metrics.query))
+                self._claimed_for = metrics.query
+            plan = self.plan
+            status = Status(
+                plan=plan.explain(),
+                plan_json=plan_to_json(plan),
+                history=[_entry(migration) for migration in self.history()[-SHOWN_MIGRATIONS:]],
+                metrics=metrics,
+                rates=self._rates.after(metrics),
+                has_ended=self._has_ended,
+                reported=time.time(),
+            )
+            self._control.write_status(status)
+            self._status = status
+
+    def _report(self) -> None:
+        """After a micro-batch: the status for other processes, and events for listeners."""
+        self.write()
+        self.notify()
+
+    def notify(self) -> None:
+        """Notify listeners of migrations that have come to another state, and of a micro-batch that all cells did."""
+        self.listeners.compare(self.history())
+        batches = self._progress.completed_batches
+        if batches > self._batches:
+            self._batches = batches
+            self.listeners.notify(ProgressEvent(self.metrics()))
+
+    def _query(self) -> str | None:
+        """The id that Spark gives the query; that of the one before, until a cell has reported."""
+        if self._progress.has_begun or self._status is None:
+            return self.metrics().query
+        return self._status.metrics.query
+
+    def _outcome(self, number: int) -> MigrationOutcome:
+        """What became of a migration: what cells report now, or else what was known before."""
+        reported = self._progress.outcomes()
+        if number in reported:
+            return _together(reported[number], self._progress.cells)
+        if self._status is not None and self._status.metrics.query == self._query():
+            for entry in self._status.history:
+                if entry.number == number and entry.outcome.state != "submitted":
+                    return entry.outcome
+        # Cells have forgotten old ones, which are over.
+        return MigrationOutcome(state="completed" if number < max(reported, default=0) else "submitted")
+
+
+def _stored(control: ControlDirectory) -> Status | None:
+    """What the query reported before it was restarted; nothing, if that is damaged: it will be replaced."""
+    try:
+        return control.status()
+    except MalformedMessage as problem:
+        _LOG.warning("ignored: %s", problem)
+        return None
+
+
+def _entry(migration: Migration) -> MigrationEntry:
+    return MigrationEntry(
+        number=migration.number,
+        strategy=migration.strategy,
+        options=migration.options,
+        old_plan=migration.old_plan.explain(),
+        new_plan=migration.new_plan.explain(),
+        submitted=migration.submitted,
+        outcome=migration.outcome,
+    )
+
+
+def _together(cells: list[CellMigration], count: int) -> MigrationOutcome:
+    """What became of a migration in a query of so many cells: all have to be done with it."""
+    figures = [cell.figures for cell in cells if cell.figures is not None]
+    for cell in cells:
+        if cell.state in ("refused", "unchanged"):
+            return MigrationOutcome(state=cell.state, reason=cell.reason, cells=cells)
+    is_over = len(cells) == count and all(cell.state == "completed" for cell in cells)
+    return MigrationOutcome(
+        state="completed" if is_over else "running", figures=_added(figures, is_over) if figures else None, cells=cells
+    )
+
+
+def _added(figures: list[MigrationFigures], is_over: bool) -> MigrationFigures:
+    """The figures of all cells: rows are added; states are those of one cell, because each has them all."""
+    began_at = [one.began_at for one in figures if one.began_at is not None]
+    ended = [one.ended for one in figures if one.ended is not None]
+    ended_at = [one.ended_at for one in figures if one.ended_at is not None]
+    return MigrationFigures(
+        started=min(one.started for one in figures),
+        ended=max(ended) if is_over and ended else None,
+        began_at=min(began_at, default=None),
+        ended_at=max(ended_at, default=None) if is_over else None,
+        states_shared=max(one.states_shared for one in figures),
+        states_incomplete=max(one.states_incomplete for one in figures),
+        rows_recomputed=sum(one.rows_recomputed for one in figures),
+        rows_buffered=sum(one.rows_buffered for one in figures),
+        old_results=sum(one.old_results for one in figures),
+        new_results=sum(one.new_results for one in figures),
+    )
+
+
+class _Later:
+    """Something to be done soon in a thread of its own; once, however often it is asked for meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: Callable[[], None] | None = None
+        self._is_busy = False
+
+    def do(self, action: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting = action
+            if self._is_busy:
+                return
+            self._is_busy = True
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                action, self._waiting = self._waiting, None
+                if action is None:
+                    self._is_busy = False
+                    return
+            try:
+                action()
+            except Exception:
+                # It is tried again after the next micro-batch.
+                _LOG.exception("the status of the query could not be written")

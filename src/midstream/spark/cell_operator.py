@@ -1,0 +1,156 @@
+"""The stateful operator: one call per cell and micro-batch, around a durable cell.
+
+Derived state stays in the memory of the Python worker (``cell_cache``), or of a host that all workers of a machine
+share (``cell_host``), under the version of the progress it belongs to. If it is not there, the cell is restored from
+Spark's state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from midstream.errors import MidstreamError
+from midstream.runtime.cell_cache import CellCache
+from midstream.runtime.cell_host import HostedCell
+from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.control import is_for, read_command
+from midstream.runtime.durable_cell import DurableCell
+from midstream.runtime.messages import CellFigures, Command, encode
+from midstream.runtime.state_backend import stored_version
+from midstream.spark.spark_types import as_type, type_for_spark
+
+__all__ = ["CellOperator", "SparkStateBackend"]
+
+_LOG = logging.getLogger(__name__)
+_CELLS = CellCache()
+
+
+class SparkStateBackend:
+    """A state backend in Spark's state store, which commits a micro-batch's changes together."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, key: str) -> bytes | None:
+        value = self._state.getValue((key,))
+        return None if value is None else bytes(value[0])
+
+    def put(self, key: str, value: bytes) -> None:
+        self._state.updateValue((key,), (value,))
+
+    def remove(self, key: str) -> None:
+        self._state.removeKey((key,))
+
+    def items(self) -> Iterable[tuple[str, bytes]]:
+        for key, value in self._state.iterator():
+            yield key[0], bytes(value[0])
+
+
+class CellOperator(StatefulProcessor):
+    """Runs the query in one cell. ``run`` names the running query, so that two in one process stay apart.
+
+    Figures go to the driver through an accumulator, with the end of the task: a row of the results' own stream would
+    have to be distinguished from results, row by row.
+    """
+
+    def __init__(
+        self,
+        setup: CellSetup,
+        run: str,
+        cell_keys: list[int],
+        claims: list[tuple[str, int]],
+        figures: Accumulator[list[str]],
+        is_hosted: bool,
+    ) -> None:
+        self._setup = setup
+        self._figures = figures
+        self._run = run
+        self._cells = {key: cell for cell, key in enumerate(cell_keys)}
+        self._claims = claims
+        self._is_hosted = is_hosted
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getMapState("kept", "name string", "value binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        cell = self._cells[int(key[0])]
+        commands, packs = _received(rows)
+        backend = SparkStateBackend(self._state)
+        query = _query_id()
+        commands = [command for command in commands if is_for(command, query, self._claims)]
+        for result in self._work(cell, stored_version(backend), backend, commands, packs):
+            if isinstance(result, CellFigures):
+                figures = msgspec.structs.replace(result, cell=cell, query=query)
+                self._figures.add([encode(figures).decode()])
+            else:
+                yield _frame(result)
+
+    def _work(
+        self, cell: int, version: str, backend: SparkStateBackend, commands: list[Command], packs: list[bytes]
+    ) -> Iterator[pa.RecordBatch | CellFigures]:
+        if self._is_hosted:
+            return HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
+
+        def make() -> DurableCell:
+            return DurableCell.from_backend(self._setup, backend)
+
+        return _CELLS.work((self._run, cell), version, make, backend, commands, packs)
+
+    def close(self) -> None:
+        pass
+
+
+def _query_id() -> str | None:
+    """What Spark calls the streaming query that this task is of: a name that stays with its checkpoint."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
+def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Command], list[bytes]]:
+    """Commands in the order they were given, and packs in an order that does not depend on the shuffle."""
+    commands: list[Command] = []
+    packs: list[tuple[int, bytes]] = []
+    for frame in rows:
+        for kind, place, blob in zip(frame["kind"], frame["place"], frame["blob"], strict=True):
+            if kind == "rows":
+                packs.append((int(place), bytes(blob)))
+            else:
+                try:
+                    commands.append(read_command(bytes(blob), f"command {place}"))
+                except MidstreamError as problem:
+                    # Anybody may put a file into the folder: it must not end the query.
+                    _LOG.warning("ignored: %s", problem)
+    commands.sort(key=lambda command: command.number)
+    packs.sort()
+    return commands, [data for _, data in packs]
+
+
+def _frame(batch: pa.RecordBatch) -> pd.DataFrame:
+    """Results as pandas columns that are Arrow arrays underneath: nothing is converted."""
+    arrays = [as_type(array, type_for_spark(array.type)) for array in batch.columns]
+    return pd.DataFrame({place: _column(array) for place, array in enumerate(arrays)})
+
+
+def _column(array: pa.Array) -> pd.arrays.ArrowExtensionArray:
+    return _NestedColumn(array) if pat.is_nested(array.type) else pd.arrays.ArrowExtensionArray(array)
+
+
+class _NestedColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
+    """Arrays, maps and structs: Spark would make Python objects of them one by one, and fails where one is NULL."""
+
+    def map(self, mapper: Any, na_action: Any = None) -> _NestedColumn:
+        return self
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        array = self._pa_array.combine_chunks()
+        return array if type is None else as_type(array, type)

@@ -1,0 +1,72 @@
+"""One protocol for running queries: a local run and one on Spark have the same names with the same meaning."""
+
+from __future__ import annotations
+
+import inspect
+
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, LocalRun, Stream
+from midstream.runtime.messages import ClusterMetrics, RunMetrics
+from midstream.runtime.run import MigrationEvent, ProgressEvent, Run
+from midstream.spark import LiveQuery
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
+QUERY = ContinuousQuery(
+    "SELECT a.k FROM a [RANGE 5], b [RANGE 5], c [RANGE 5] WHERE a.k = b.k AND b.k = c.k",
+    [Stream(name, SCHEMA, "ts") for name in "abc"],
+)
+PROTOCOL = [name for name in vars(Run) if not name.startswith("_")]
+
+
+def rows(now: int) -> dict[str, pa.Table]:
+    return {name: pa.table({"ts": [now], "k": [1]}, schema=SCHEMA) for name in "abc"}
+
+
+@pytest.mark.parametrize("name", PROTOCOL)
+def test_both_runs_have_what_the_protocol_has(name):
+    promised = vars(Run)[name]
+    for kind in (LocalRun, LiveQuery):
+        own = vars(kind)[name]
+        assert type(own) is type(promised)
+        if inspect.isfunction(own):
+            assert inspect.signature(own) == inspect.signature(promised)
+
+
+def test_metrics_of_both_have_the_same_names():
+    common = {*RunMetrics.__struct_fields__, "migrations"}
+    assert QUERY.run_locally().metrics().keys() == common
+    assert common - {"migrations"} <= set(ClusterMetrics.__struct_fields__)
+
+
+def test_a_handle_follows_its_migration_to_the_end():
+    run = QUERY.run_locally("(a b) c")
+    run.push(rows(0))
+    migration = run.migrate("a (b c)", "gen-mig")
+    assert (int(migration), migration.state, migration.seconds) == (1, "running", None)
+    assert (migration.old_plan, migration.new_plan) == (QUERY.plan("(a b) c"), QUERY.plan("a (b c)"))
+    run.rebuild()
+    for now in range(1, 20):
+        run.push(rows(now))
+    assert (migration.state, migration.is_over) == ("completed", True)
+    assert migration.seconds >= 0 and migration.ended >= migration.started >= migration.submitted - 1
+    assert run.history() == [migration]
+    assert run.migrate("a (b c)").state == "unchanged"
+    assert [entry["number"] for entry in run.metrics()["migrations"]] == [1]
+
+
+def test_listeners_see_every_push_and_every_state():
+    run = QUERY.run_locally("(a b) c")
+    events = []
+    run.subscribe(lambda event: 1 / 0)
+    unsubscribe = run.subscribe(events.append)
+    run.push(rows(0))
+    run.migrate("a (b c)", "moving-state")
+    run.migrate("a (b c)")
+    list(run.push_in_chunks(rows(1)))
+    unsubscribe()
+    run.push(rows(2))
+    states = [event.state for event in events if isinstance(event, MigrationEvent)]
+    assert states == ["submitted", "running", "completed", "submitted", "unchanged"]
+    assert [event.metrics.batches for event in events if isinstance(event, ProgressEvent)] == [1, 2]
