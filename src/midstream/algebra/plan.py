@@ -200,7 +200,7 @@ class Window(Plan):
     def is_stateful(self) -> bool:
         return False
 
-    @property
+    @cached_property
     def label(self) -> str:
         text = self.window.text(self.stream.time_domain.length)
         name = self.stream.name if self.alias == self.stream.name else f"{self.stream.name} AS {self.alias}"
@@ -304,7 +304,7 @@ class Project(_Unary):
     def is_stateful(self) -> bool:
         return False
 
-    @property
+    @cached_property
     def label(self) -> str:
         return "Project " + ", ".join(str(item) for item in self.items)
 

@@ -207,7 +207,8 @@ class LocalRun:
             self._is_pushing = False
             self._pushes += 1
             self._listeners.compare(self._history)
-            self._listeners.notify(ProgressEvent(self._metrics()))
+            if self._listeners:
+                self._listeners.notify(ProgressEvent(self._metrics()))
 
     def _check_usable(self) -> None:
         if self._finished:

@@ -176,6 +176,10 @@ class Listeners:
         self._listeners: list[Listener] = []
         self._states: dict[int, MigrationState] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         with self._lock:
             self._listeners.append(listener)

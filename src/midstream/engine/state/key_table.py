@@ -87,30 +87,35 @@ class KeyTable:
     def _find_or_add(self, codes: Ints, columns: Sequence[pa.Array]) -> Ints:
         slots = np.full(len(codes), -1)
         pending = np.arange(len(codes))
-        after = np.full(len(codes), -1)
+        after = slots
         while len(pending):
             found = _find(self._heads, self._next, self._codes, codes[pending], after)
-            missing = found < 0
-            if missing.any():
-                # One row stands for each new code; the others find it in the next round.
-                _, firsts = np.unique(codes[pending[missing]], return_index=True)
+            missing = pending[found < 0]
+            if len(missing):
+                # One row stands for each new code; the others look for it in the next round.
+                _, firsts = np.unique(codes[missing], return_index=True)
+                firsts.sort()
                 before = self.capacity
-                self._add(pending[missing][np.sort(firsts)], codes, columns)
+                slots[missing[firsts]] = self._add(missing[firsts], codes, columns)
                 if self.capacity > before:
                     # Growing has linked all keys anew: nobody may go on from where they were.
+                    pending = pending[slots[pending] < 0]
                     after = np.full(len(pending), -1)
                     continue
-            candidates = pending[~missing]
-            same = self._is_same(candidates, found[~missing], codes, columns)
-            slots[candidates[same]] = found[~missing][same]
+                missing = missing[slots[missing] < 0]
+                pending, found = pending[found >= 0], found[found >= 0]
+            same = self._is_same(pending, found, codes, columns)
+            slots[pending[same]] = found[same]
             # Rows whose candidate is another key go on after it; rows without one start again.
-            pending = np.concatenate([candidates[~same], pending[missing]])
-            after = np.concatenate([found[~missing][~same], np.full(int(missing.sum()), -1)])
+            pending = np.concatenate([pending[~same], missing])
+            after = np.concatenate([found[~same], np.full(len(missing), -1)])
         return slots
 
     def _is_same(self, rows: Ints, slots: Ints, codes: Ints, columns: Sequence[pa.Array]) -> Flags:
         same = np.ones(len(rows), np.bool_)
-        doubtful = np.arange(len(rows)) if not self._is_exact else np.flatnonzero(codes[rows] == _NULL_CODE)
+        if len(rows) == 0:
+            return same
+        doubtful = np.flatnonzero(codes[rows] == _NULL_CODE) if self._is_exact else np.arange(len(rows))
         if len(doubtful):
             checked = np.ones(len(doubtful), np.bool_)
             places = pa.array(rows[doubtful])
@@ -120,7 +125,8 @@ class KeyTable:
             same[doubtful] = checked
         return same
 
-    def _add(self, rows: Ints, codes: Ints, columns: Sequence[pa.Array]) -> None:
+    def _add(self, rows: Ints, codes: Ints, columns: Sequence[pa.Array]) -> Ints:
+        """Add the keys of the rows, and give their slots."""
         if self._pool.reserve(len(rows)):
             self._follow_pool()
         slots = self._pool.take(len(rows))
@@ -129,6 +135,7 @@ class KeyTable:
         self._numbers[slots] = numbers
         self._used[slots] = True
         _link(self._heads, self._next, self._codes, slots, codes[rows])
+        return slots
 
     def _append(self, columns: Sequence[pa.Array], count: int) -> Ints:
         """Keys have no time: they stay until they are let go."""
