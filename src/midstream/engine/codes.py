@@ -9,6 +9,7 @@ be compared once more. Nobody relies on hashes not colliding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ __all__ = [
 _CANONICAL_NAN = np.float64("nan").view(np.int64)
 
 
+@cache
 def is_exact(data_type: pa.DataType) -> bool:
     """Whether different values of the type have different codes."""
     if pat.is_decimal128(data_type):

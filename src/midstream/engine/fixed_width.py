@@ -6,6 +6,7 @@ expressions compute with values of the type itself, and with scalars: ``engine/e
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def new_array(shape: int | tuple[int, int], dtype: npt.DTypeLike = np.int64) -> 
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
 
 
+@cache
 def storage_dtype(data_type: pa.DataType) -> np.dtype[Any] | None:
     """How a column of fixed width is stored; None for all others. Two int64 make a decimal."""
     if pat.is_boolean(data_type):
