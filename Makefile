@@ -22,8 +22,8 @@ check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(READY)  ## random migrations on all cores, checked against DuckDB and a brute-force evaluation, failures shrunk: make soak MINUTES=60 SEED=1
-	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)"
+soak: $(READY)  ## random migrations on all cores, checked against DuckDB and a brute-force evaluation, failures shrunk: make soak MINUTES=60 CASES=100000 SEED=1
+	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)" $(if $(CASES),--cases $(CASES))
 
 # The files that say how many examples they try by tests/examples.py: few in make test, as many as you like here.
 PROPERTIES := tests/property tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \

@@ -71,6 +71,12 @@ def test_a_failure_shrinks_to_a_regression_test(monkeypatch: pytest.MonkeyPatch)
     compile(code, "regression", "exec")
 
 
+def test_a_soak_stops_when_there_were_enough_cases() -> None:
+    state = soak(600, "few", 1, cases=3)
+    assert 3 <= state.cases
+    assert state.seconds < 300
+
+
 def test_a_soak_counts_cases_and_coverage() -> None:
     states: list[str] = []
     state = soak(6, "tiny", 1, on_progress=lambda state: states.append(state.line()), progress_seconds=1)

@@ -244,12 +244,14 @@ def soak(
     on_failure: Callable[[Failure], None] = lambda failure: None,
     on_progress: Callable[[Soak], None] = lambda state: None,
     progress_seconds: float = 10.0,
+    cases: int | None = None,
 ) -> Soak:
-    """Play random cases for so many seconds; the callbacks run in this process."""
+    """Play random cases for so many seconds, or until there were so many cases; the callbacks run in this process."""
     context = multiprocessing.get_context("spawn")
     reports: multiprocessing.Queue[Any] = context.Queue()
+    enough = context.Event()
     workers = [
-        context.Process(target=_work, args=(f"{seed}-{number}", seconds, reports), daemon=True)
+        context.Process(target=_work, args=(f"{seed}-{number}", seconds, reports, enough), daemon=True)
         for number in range(processes)
     ]
     state, start = Soak(seed, processes), time.monotonic()
@@ -270,6 +272,8 @@ def soak(
         elif report:
             state._count(report)
             ended += report["ended"]
+            if cases is not None and state.cases >= cases:
+                enough.set()
         if time.monotonic() - shown >= progress_seconds:
             shown = time.monotonic()
             on_progress(state)
@@ -278,14 +282,14 @@ def soak(
     return state
 
 
-def _work(seed: str, seconds: float, reports: Any) -> None:
-    """One process: cases until the time is over. The clock starts when the imports are done."""
+def _work(seed: str, seconds: float, reports: Any, enough: Any) -> None:
+    """One process: cases until the time is over or there are enough. The clock starts when the imports are done."""
     until, shrinks = time.monotonic() + seconds, 0
     report, reported = _Report(), time.monotonic()
     # Plans and tables are many and live short; collecting them in between takes a tenth of the time.
     gc.disable()
     number = 0
-    while time.monotonic() < until:
+    while time.monotonic() < until and not enough.is_set():
         for trial in trials(f"{seed}-{number}"):
             report.count(trial)
             if trial.failure is not None:
