@@ -359,3 +359,20 @@ def test_an_aggregate_of_which_one_plan_needs_no_column_is_the_same_in_another(s
     )
     played = case.check()
     assert (len(played.migrations), played.refused) == (1, 0)
+
+
+@pytest.mark.parametrize("strategy", ["parallel-track", "gen-mig", "jisc", "moving-state"])
+def test_the_rows_of_a_union_of_two_equal_parts_are_known_by_their_own_origins(strategy):
+    """Both parts read the same window, and the references of one were written over those of the other.
+
+    Parallel track then took new rows for old ones: a result was repeated.
+    """
+    MigrationCase(
+        Scenario.from_rows(
+            "SELECT x.k FROM a [NOW] x, (SELECT y.k FROM a [NOW] y UNION ALL SELECT y.k FROM a [NOW] y) u, "
+            "(SELECT z.k FROM a [NOW] z) v",
+            STREAMS[:1],
+            [{"a": [(1, 1, 1)]}, {"a": [(3, 1, 1)]}],
+        ),
+        [Migrate(1, 1, strategy)],
+    ).check()

@@ -41,6 +41,7 @@ class Layout:
     positions: Mapping[tuple[str, str], int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        assert len(set(self.keys)) == len(self.keys), "each row of references belongs to one store"
         positions = {(f.relation, f.name): position for position, f in enumerate(self.fields)}
         object.__setattr__(self, "positions", positions)
 

@@ -102,7 +102,8 @@ class UnionOperator(Operator):
             tuple(fields),
             sides[0].stores + sides[1].stores,
             (),
-            sides[0].keys + sides[1].keys,
+            # Both inputs may read the same window.
+            tuple(f"{name}.{key}" for name, side in zip(("left", "right"), sides, strict=True) for key in side.keys),
             sides[0].has_origin and sides[1].has_origin,
         )
         super().__init__(name, layout, (left, right))
