@@ -30,6 +30,7 @@ from midstream.migration.strategy import MigrationContext, Strategy
 from midstream.migration.strategy_registry import strategy_named, strategy_options
 from midstream.runtime.messages import OperatorFigures
 from midstream.runtime.operator_counters import OperatorCounters
+from midstream.runtime.state_backend import refusing_damage
 
 __all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
 
@@ -169,17 +170,20 @@ class Cell:
 
     def restore(self, manifest: Mapping[str, Any], watermark: int, completion: Completion) -> None:
         """Continue with what a manifest describes; the windows must have been restored, and all else is derived."""
-        plans = plans_from_manifest(manifest, self._first_plan.derived_from)
-        records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
-        numbered = {record.number: record for record in records}
+        with refusing_damage("The manifest of a cell"):
+            plans = plans_from_manifest(manifest, self._first_plan.derived_from)
+            records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
+            numbered = {record.number: record for record in records}
+            migrations = int(manifest["migrations"])
+            empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
+            parts = list(empty.parts())
+            places = [parts.index(parts[running["part"]]) for running in manifest["running"]]
         self.watermark = watermark
-        self._migrations = manifest["migrations"]
-        empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
+        self._migrations = migrations
         record = MigrationRecord("rebuild", {}, empty.plan, empty.plan, watermark)
         self._executor = rebuilt(empty, completion, self.windows, self.windows.alive(), record)
         self._follow_operators()
         parts = list(self._executor.parts())
-        places = (running["part"] for running in manifest["running"])
         self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
         self._completed_before = {record.number: record.rows_completed for record in records}
         kept = [record for record in self._records if record.number not in numbered]

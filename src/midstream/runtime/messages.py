@@ -18,7 +18,8 @@ midstream.errors.MalformedMessage: [M3011] status.json is damaged
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+import zlib
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -57,7 +58,7 @@ __all__ = [
 
 CONTROL_FORMAT = 1
 """The format of query.json, status.json and commands."""
-STATE_FORMAT = 4
+STATE_FORMAT = 5
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -284,7 +285,21 @@ class EventTimeProgress(Message, frozen=True, kw_only=True):
     watermark: int
 
 
-class CellProgress(Message, frozen=True, kw_only=True):
+class _Stored(Message, frozen=True, kw_only=True):
+    """Something in a state backend, with a checksum: it must be what was written, not only look like it."""
+
+    checksum: int = 0
+
+    def sealed(self) -> Self:
+        """The message with its checksum."""
+        return msgspec.structs.replace(self, checksum=zlib.crc32(encode(msgspec.structs.replace(self, checksum=0))))
+
+    @property
+    def is_intact(self) -> bool:
+        return self.sealed().checksum == self.checksum
+
+
+class CellProgress(_Stored, frozen=True, kw_only=True):
     """How far a cell has come; written with every micro-batch."""
 
     format: int = STATE_FORMAT
@@ -297,11 +312,13 @@ class CellProgress(Message, frozen=True, kw_only=True):
     streams: dict[str, StreamCounters]
     next_segment: int
     looked_at: int
+    segments: list[tuple[int, int]]
+    """The numbers of the segments that must be there, as runs: the first of each and the last."""
     windows: list[tuple[int, int, int, int]]
     """Of each window: the number of its next row, what is released, the latest start and the latest end."""
 
 
-class CellManifest(Message, frozen=True, kw_only=True):
+class CellManifest(_Stored, frozen=True, kw_only=True):
     """What a cell runs; written when a migration changed it."""
 
     format: int = STATE_FORMAT
