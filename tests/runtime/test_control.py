@@ -21,7 +21,7 @@ from midstream.errors import CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.planning.partitioning import partition
 from midstream.runtime import control
 from midstream.runtime.control import ControlDirectory, is_for
-from midstream.runtime.messages import DeclareIdle, Finish, QueryFile, Rates, Status
+from midstream.runtime.messages import CONTROL_FORMAT, DeclareIdle, Finish, QueryFile, Rates, Status
 from midstream.runtime.progress import Progress
 from midstream.runtime.query_fingerprint import QueryFingerprint
 
@@ -247,14 +247,14 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["query", "status"])
 def test_damaged_files_are_refused_with_a_code(directory, name):
-    for content in ("", "{", "[]", "[" * 100_000, '{"format": 1}', '{"format": 1, "a": ' * 100_000, '{"format": "1"}'):
+    for content in ("", "{", "[]", "[" * 100_000, '{"format": 2}', '{"format": 2, "a": ' * 100_000, '{"format": "2"}'):
         (directory.path / f"{name}.json").write_text(content)
         with pytest.raises(MalformedMessage, match=rf"\[M3011\] .*{name}\.json is damaged"):
             getattr(directory, name)()
 
 
 @pytest.mark.parametrize("name", ["query", "status"])
-@pytest.mark.parametrize("content", ["{}", '{"format": 2}', '{"metrics": {}, "told": 1}'])
+@pytest.mark.parametrize("content", ["{}", '{"format": 1}', '{"metrics": {}, "told": 1}'])
 def test_files_of_another_version_are_refused_as_a_whole(directory, name, content):
     (directory.path / f"{name}.json").write_text(content)
     with pytest.raises(CheckpointMismatch, match=rf"\[M3005\] .*{name}\.json was written by another version"):
@@ -304,7 +304,14 @@ def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):
     assert ControlDirectory(directory.path).mark == directory.mark
 
 
-GOOD = {"format": 1, "number": 5, "directory": "x", "query": None, "submitted": 1.0, "action": {"kind": "finish"}}
+GOOD = {
+    "format": CONTROL_FORMAT,
+    "number": 5,
+    "directory": "x",
+    "query": None,
+    "submitted": 1.0,
+    "action": {"kind": "finish"},
+}
 NO_COMMANDS = [
     "{}",
     "no JSON",
@@ -315,7 +322,7 @@ NO_COMMANDS = [
         for command in [
             [],
             GOOD | {"number": "5"},
-            GOOD | {"format": 2},
+            GOOD | {"format": 1},
             GOOD | {"more": 1},
             GOOD | {"action": {"kind": "drop"}},
             GOOD | {"action": {"kind": []}},

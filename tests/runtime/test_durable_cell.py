@@ -537,6 +537,22 @@ def test_the_latest_commands_are_remembered():
     assert cell.durable.figures().migrating is False
 
 
+def test_a_running_migration_is_reported_however_many_commands_follow():
+    """Its outcome was dropped after 32 later ones, and nobody saw it end."""
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    tables = {name: rows((1, 1, "x")) for name in "abc"}
+    cell.run(tables)
+    cell.run(tables, [migrate(0, cell.query.plan("a (b c)"), "gen-mig", {})])
+    for number in range(1, 40):
+        cell.run({}, [migrate(number, cell.query.plan("a (b c)"), "faster", {})])
+    cell.rebuild()
+    assert outcomes(cell) == [(0, "running"), *((number, "refused") for number in range(7, 40))]
+    cell.run({name: rows((200, 1, "x")) for name in "abc"})
+    assert outcomes(cell)[0] == (0, "completed")
+    cell.run({})
+    assert (0, "completed") not in outcomes(cell)
+
+
 def test_commands_of_one_batch_are_carried_out_in_their_order():
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c", cells=2)
     cluster.run({name: rows((1, 1, "x"), (2, 2, "y")) for name in "abc"})
@@ -689,7 +705,7 @@ def test_what_a_migration_did_is_known_after_a_restart():
 
 def test_files_that_are_no_commands_reach_no_cell():
     cluster = SimulatedCluster(TRIPLE, STREAMS)
-    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 1, "number": 2}'), ("command", 3, b"\xff")]
+    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 2, "number": 2}'), ("command", 3, b"\xff")]
     commands, packs = cell_operator._received(cluster._frames(received))
     assert (commands, packs) == ([], [])
 

@@ -37,7 +37,7 @@ __all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
 MOST_BOXES = 32
 """Plans that may run side by side: every push is worked on by all of them."""
 MOST_RECORDS = 1000
-"""Records of migrations that are kept, the latest ones."""
+"""Records of migrations that are kept, the latest ones; and those of all that are running."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ class Cell:
             self._failure = failure
             raise
         self._to_emit += results
-        self._records = [*self._records[1 - MOST_RECORDS :], record]
+        forgotten = {old.number for old in self._records[: 1 - MOST_RECORDS] if old.is_over}
+        self._records = [*(old for old in self._records if old.number not in forgotten), record]
         self._running.append((record, self._executor))
         self._note_progress()
         self._follow_operators()
@@ -172,7 +173,9 @@ class Cell:
         """Continue with what a manifest describes; the windows must have been restored, and all else is derived."""
         with refusing_damage("The manifest of a cell"):
             plans = plans_from_manifest(manifest, self._first_plan.derived_from)
-            records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
+            described = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
+            # Whoever has asked for a record continues with it.
+            records = [self.record(record.number) or record for record in described]
             numbered = {record.number: record for record in records}
             migrations = int(manifest["migrations"])
             empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)

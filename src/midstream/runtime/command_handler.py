@@ -23,7 +23,7 @@ from midstream.runtime.watermark import EventTime
 __all__ = ["CommandHandler"]
 
 REMEMBERED_COMMANDS = 32
-"""Commands whose outcome is kept, the latest ones."""
+"""Commands whose outcome is kept, the latest ones; and all whose migration is running."""
 
 
 class CommandHandler:
@@ -42,7 +42,9 @@ class CommandHandler:
     def obey(self, commands: Iterable[Command], streams: Mapping[str, StreamCounters]) -> tuple[int, bool]:
         """Carry out the commands of a micro-batch: the watermark that they demand, and whether one was to migrate."""
         # The outcomes of all commands of one batch are reported, however many there are.
-        self._outcomes = self._outcomes[-REMEMBERED_COMMANDS:]
+        known = self.outcomes()
+        running = [outcome for outcome in known[:-REMEMBERED_COMMANDS] if outcome.state == "running"]
+        self._outcomes = running + known[-REMEMBERED_COMMANDS:]
         at_least, has_changed = BEGINNING, False
         for command in commands:
             match command.action:
@@ -84,8 +86,11 @@ class CommandHandler:
 
     def _up_to_date(self, outcome: CommandOutcome) -> CommandOutcome:
         """The outcome with the figures of its migration; they stay what they were once the cell has forgotten it."""
-        record = None if outcome.migration is None else self._cell.record(outcome.migration)
-        if outcome.state != "running" or record is None:
+        if outcome.state != "running" or outcome.migration is None:
             return outcome
+        record = self._cell.record(outcome.migration)
+        if record is None:
+            # Cells forget only what is over.
+            return msgspec.structs.replace(outcome, state="completed")
         state = "completed" if record.is_over else "running"
         return msgspec.structs.replace(outcome, state=state, figures=record.figures())

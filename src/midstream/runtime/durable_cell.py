@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from functools import cached_property
 
 import msgspec
@@ -199,7 +200,7 @@ class DurableCell:
             plan_json=plan_json,
             watermark=self.time.watermark,
             idle=sorted(self.time.idle),
-            streams=self.streams,
+            streams={stream: copy(counters) for stream, counters in self.streams.items()},
             results=counts.results,
             window_rows=counts.window_rows,
             state_rows=counts.state_rows,

@@ -8,7 +8,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 1, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 2, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -56,7 +56,7 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 1
+CONTROL_FORMAT = 2
 """The format of query.json, status.json and commands."""
 STATE_FORMAT = 5
 """The format of what is in a state backend."""
@@ -236,6 +236,11 @@ class MigrationOutcome(Message, frozen=True, kw_only=True):
     figures: MigrationFigures | None = None
     cells: list[CellMigration] = []
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state not in ("submitted", "running")
+
 
 class MigrationEntry(Message, frozen=True, kw_only=True):
     """A migration in ``status.json``: what was asked for, and what became of it."""
@@ -256,6 +261,9 @@ class Status(Message, frozen=True, kw_only=True):
     plan: str
     plan_json: PlanJson
     history: list[MigrationEntry]
+    """The latest migrations, and earlier ones that are not over."""
+    earlier: dict[MigrationState, list[int]] = {}
+    """The numbers of earlier ones that were refused or unchanged; the others are completed."""
     metrics: ClusterMetrics
     rates: Rates
     has_ended: bool

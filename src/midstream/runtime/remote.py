@@ -16,6 +16,7 @@ from midstream.errors import MidstreamError, NotRunning
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import MigrationOutcome, Status
+from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
 __all__ = ["RemoteQuery"]
@@ -66,9 +67,7 @@ class RemoteQuery:
 
     def outcome(self, number: int) -> MigrationOutcome:
         """What became of a migration; its state is "submitted" until a cell has reported it."""
-        status = self.status()
-        history = [] if status is None else status.history
-        return next((entry.outcome for entry in history if entry.number == number), MigrationOutcome())
+        return outcome_in(self.status(), number)
 
     def plan_submitted(self, number: int) -> Plan | None:
         """The plan that a migration leads to; None if there is no migration of this number."""
