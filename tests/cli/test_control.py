@@ -1,5 +1,6 @@
 """``midstream migrate`` and ``midstream status`` against a query in another process, here played by a thread."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from midstream.cli.run import _check_control
 from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, PathProblem
+from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.migration.record import MigrationFigures
 from midstream.runtime.control import is_for
 from midstream.runtime.messages import CellMigration, Finish, MigrationEntry, MigrationOutcome
@@ -224,8 +225,26 @@ def test_a_damaged_query_is_told_of_with_a_code_of_its_own(control, change):
 def test_a_damaged_run_file_is_told_of(tmp_path, content):
     path = tmp_path / "run.json"
     os.mkfifo(path) if content is None else path.write_text(content)
-    with pytest.raises((NotRunning, PathProblem), match=r"run\.json"):
+    with pytest.raises((MalformedMessage, PathProblem), match=r"run\.json"):
         RunFile.read(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["version", "query", "streams", "sink", "checkpoint", "settings"])
+@pytest.mark.parametrize("value", [None, 5, [5], {"format": 5}, "x"])
+def test_a_damaged_run_file_does_not_switch_off_the_check_of_the_sink(tmp_path, place, value):
+    """A run was continued with another sink then, and its results were in two places."""
+    asked = RunFile("SELECT ts FROM s [NOW]", (), Sink("parquet", "/out"), tmp_path, str(tmp_path / "checkpoint"))
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    asked.write()
+    moved = dataclasses.replace(asked, sink=Sink("parquet", "/elsewhere"))
+    with pytest.raises(CheckpointMismatch, match="another sink"):
+        _check_control(moved, until_end=False)
+    content = json.loads(asked.path.read_text())
+    asked.path.write_text(json.dumps(content | {place: value}))
+    # Some values could have been written; the sink is another one nevertheless.
+    with pytest.raises((CheckpointMismatch, MalformedMessage), match=r"belongs to a run|is damaged"):
+        _check_control(moved, until_end=False)
 
 
 def test_a_lock_that_is_a_named_pipe_keeps_nobody_waiting(tmp_path):
@@ -297,7 +316,7 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
     assert "[M3002] this run has come to its end" in refused.err
     for content in ("{", json.dumps({"version": 99})):
         asked.path.write_text(content)
-        with pytest.raises(NotRunning, match="cannot be read"):
+        with pytest.raises(MalformedMessage, match=r"\[M3011\].*run.json is damaged"):
             RunFile.read(tmp_path)
     assert call("run", "--resume", tmp_path / "no").code == 1
     assert call("run", "--resume", tmp_path, "--plan", "a b").code == 2

@@ -54,7 +54,7 @@ class DurableCell:
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)
-        self._commands = CommandHandler(self.cell, self.time, setup.derived_from)
+        self._commands = CommandHandler(self.cell, self.time, setup.query)
         self._log = SegmentLog(self.cell.windows)
         self.version = ""
         self.batches = 0

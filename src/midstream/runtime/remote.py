@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_from_json, stream_from_json
+from midstream.algebra.plan_json import plan_from_json
 from midstream.errors import MidstreamError, NotRunning
-from midstream.planned_query import PlannedQuery
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import MigrationOutcome, Status
 from midstream.runtime.migration_outcomes import outcome_in
@@ -36,7 +35,7 @@ class RemoteQuery:
                 "run_on_spark.",
             )
         fingerprint = stored.query
-        self.query = PlannedQuery(fingerprint.text, [stream_from_json(stream) for stream in fingerprint.streams])
+        self.query = fingerprint.planned()
         self.cells = fingerprint.cells
         fingerprint.check_identity(self.query.plan().derived_from, str(control_dir))
         first_plan = plan_from_json(stored.first_plan, fingerprint.identity)
