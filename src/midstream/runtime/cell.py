@@ -109,7 +109,7 @@ class Cell:
         """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
         if self._failure is not None:
             raise BrokenRun(
-                "an earlier push or migration failed half-way, and the run's state is not to be trusted",
+                "an earlier push, migration or rebuild failed half-way, and the run's state is not to be trusted",
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
@@ -135,9 +135,8 @@ class Cell:
                 detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
                 hint="Wait, or use jisc or moving-state: they complete all migrations in progress.",
             )
-        self._migrations += 1
         record = MigrationRecord(
-            strategy.name, strategy_options(strategy), self.plan, plan, self.watermark, self._migrations
+            strategy.name, strategy_options(strategy), self.plan, plan, self.watermark, self._migrations + 1
         )
         try:
             self._executor, results = strategy.begin(
@@ -150,7 +149,9 @@ class Cell:
         except BaseException as failure:
             self._failure = failure
             raise
+        self._migrations = record.number
         self._to_emit += results
+        self._end_replaced()
         forgotten = {old.number for old in self._records[: 1 - MOST_RECORDS] if old.is_over}
         self._records = [*(old for old in self._records if old.number not in forgotten), record]
         self._running.append((record, self._executor))
@@ -195,12 +196,17 @@ class Cell:
     def rebuild(self, completion: Completion) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
         to_emit, self._to_emit = self._to_emit, []
-        self.restore(json.loads(json.dumps(self.manifest())), self.watermark, completion)
+        manifest = json.loads(json.dumps(self.manifest()))
+        try:
+            self.restore(manifest, self.watermark, completion)
+        except BaseException as failure:
+            self._failure = failure
+            raise
         self._to_emit = to_emit
 
     @property
     def migrations(self) -> int:
-        """How many there were: the number of the latest."""
+        """How many there were: the number of the latest. What was refused has none."""
         return self._migrations
 
     def record(self, number: int) -> MigrationRecord | None:
@@ -241,6 +247,14 @@ class Cell:
 
     def _follow_operators(self) -> None:
         self.counters.follow(operator for box in self._executor.boxes() for operator in box.operators)
+
+    def _end_replaced(self) -> None:
+        """End the migrations that a new one has replaced. What it computed with their states is not theirs."""
+        parts = {id(part) for part in self._executor.parts()}
+        for record, executor in self._running:
+            if id(executor) not in parts:
+                record.end(self.watermark)
+        self._running = [running for running in self._running if not running[0].is_over]
 
     def _note_progress(self) -> None:
         """Keep the records up to date. A migration is over when it is done, or replaced by a later one."""

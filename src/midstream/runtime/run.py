@@ -30,6 +30,8 @@ class Migration:
     """A change of a running query's plan: what was asked for, and what became of it, as of now.
 
     ``state`` is "submitted", "running", "completed", "refused" or "unchanged" (the plan was in force already).
+    ``number`` counts what was submitted: a migration that ``migrate()`` refuses by raising has none. On Spark it is the
+    number of a command: migrations that a cell refuses have one, and so have commands of other kinds.
     """
 
     def __init__(

@@ -102,6 +102,8 @@ class JoinSide(StateHandle):
     def adopt(self, donor: StateHandle) -> None:
         assert isinstance(donor, JoinSide)
         self.state, self.incomplete = donor.state.copy(), donor.incomplete
+        # What was computed for the donor is counted there.
+        self._completed = 0 if self.incomplete is None else -self.incomplete.computed
 
     def rebuild(self, *histories: Iterable[Batch]) -> Iterator[Batch]:
         self.add(concatenate(self.layout, list(histories[0])))
