@@ -9,17 +9,24 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
 
+from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan_json import plan_to_json
 from midstream.cli.run import _check_control
 from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.migration.record import MigrationFigures
-from midstream.runtime.control import is_for
+from midstream.planning.partitioning import partition
+from midstream.runtime.control import ControlDirectory, is_for
 from midstream.runtime.messages import CellMigration, Finish, MigrationEntry, MigrationOutcome
+from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.remote import RemoteQuery
+from midstream.runtime.stream_counters import StreamCounters
 from tests.cli.commanding import call, control_of, reported
 
 FIGURES = MigrationFigures(started=1.0, ended=1.5)
@@ -320,3 +327,40 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
             RunFile.read(tmp_path)
     assert call("run", "--resume", tmp_path / "no").code == 1
     assert call("run", "--resume", tmp_path, "--plan", "a b").code == 2
+
+
+@pytest.mark.parametrize(
+    ("ticks", "shown"),
+    [
+        (0, "1970-01-01 00:00:00.000 UTC"),
+        (1_999_999, "1970-01-01 00:00:01.999 UTC"),
+        (253_402_300_800_000_000, "10000-01-01 00:00:00.000 UTC"),
+        (2**62, "148108-07-06 14:00:27.387 UTC"),
+        (-(2**62), "-144169-06-28 09:59:32.612 UTC"),
+    ],
+)
+def test_event_times_beyond_the_years_of_a_calendar_are_shown(tmp_path, ticks, shown):
+    """They were an internal error."""
+    schema = pa.schema({"ts": pa.timestamp("us", "UTC")})
+    query = ContinuousQuery("SELECT ts FROM s [NOW]", [Stream("s", schema, "ts")])
+    control = ControlDirectory(tmp_path)
+    control.create(QueryFingerprint.of(query, partition(query.plan(), 1)), plan_to_json(query.plan()))
+    reported(control, "(o p) s", watermark=ticks)
+    called = call("status", control.path)
+    assert (called.code, shown in called.out) == (0, True), called.out + called.err
+
+
+def test_names_cannot_control_the_terminal(control):
+    """Escape sequences in a plan, a stream or an option reached the terminal as they were."""
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
+    streams = {f"orders{evil}": StreamCounters(rows=1)}
+    reported(control, "(o p) s", streams=streams, history=[entry_with(evil)])
+    (control.commands_path / f"00000099-{evil.replace('/', '')}.json").write_text("{")
+    for arguments in ([control.path], [control.path, "--json"], [f"{control.path}{evil}"]):
+        called = call("status", *arguments)
+        assert "owned" in called.out + called.err
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", called.out + called.err), (arguments, called.out)
+
+
+def entry_with(evil):
+    return msgspec.structs.replace(entry(1, "refused", evil), strategy=f"jisc{evil}", options={evil: evil})
