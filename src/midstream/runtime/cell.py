@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch
@@ -212,10 +210,6 @@ class Cell:
     def record(self, number: int) -> MigrationRecord | None:
         """What is known of a migration; None if it is forgotten, or if there was none."""
         return next((record for record in reversed(self._records) if record.number == number), None)
-
-    def metrics(self) -> dict[str, Any]:
-        """Counts since the start and all migrations, as plain data."""
-        return {**msgspec.to_builtins(self.counts()), "migrations": [record.as_dict() for record in self._records]}
 
     def counts(self) -> CellCounts:
         """Counts since the start, and what is held now."""
