@@ -22,12 +22,12 @@ from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
 from midstream.engine.expressions.evaluate import evaluate
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.band import Band
+from midstream.engine.operators.missing_tuples import MissingTuples
 from midstream.engine.operators.state_handle import StateHandle, StateKey
 from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
 
 if TYPE_CHECKING:
     from midstream.engine.operators.operator import Operator
-    from midstream.migration.state_completion import IncompleteState
 
 __all__ = ["JoinSide", "KeyColumn", "equal_columns"]
 
@@ -56,7 +56,7 @@ class JoinSide(StateHandle):
         self.band = band
         self.identity = identity
         self.state = JoinState(len(layout.stores))
-        self.incomplete: IncompleteState | None = None
+        self.incomplete: MissingTuples | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
         self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
@@ -102,6 +102,8 @@ class JoinSide(StateHandle):
     def adopt(self, donor: StateHandle) -> None:
         assert isinstance(donor, JoinSide)
         self.state, self.incomplete = donor.state.copy(), donor.incomplete
+        # What was computed for the donor is counted there.
+        self._completed = 0 if self.incomplete is None else -self.incomplete.computed
 
     def rebuild(self, *histories: Iterable[Batch]) -> Iterator[Batch]:
         self.add(concatenate(self.layout, list(histories[0])))
