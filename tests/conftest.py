@@ -6,7 +6,9 @@ process has run before.
 
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -99,15 +101,29 @@ def java_options(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(working_directory, java_options):
+def warm_python(working_directory):
+    """What is in the environment of a Spark whose Python processes are to start at once (``warm_python.py``)."""
+    from tests.spark import warm_python
+
+    searched = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0"}
+    # The name of a socket may not be long.
+    with tempfile.TemporaryDirectory(prefix="midstream-") as folder:
+        path = f"{folder}/socket"
+        command = [sys.executable, warm_python.__file__, "--serve", path]
+        server = subprocess.Popen(command, env={**os.environ, **searched}, stdin=subprocess.PIPE)
+        yield {**searched, "PYSPARK_PYTHON": warm_python.client(folder), warm_python.SERVER: path}
+        server.communicate()
+
+
+@pytest.fixture(scope="session")
+def spark(warm_python, java_options):
     """Spark takes longer to start than most tests to run."""
     from midstream.spark import session
 
-    settings = {"spark.sql.timeType.enabled": "true", "spark.python.daemon.module": "tests.spark.warm_daemon"}
     with pytest.MonkeyPatch.context() as patched:
-        # Where Java starts the daemon.
-        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        spark = session("local[2]", settings=settings)
+        for name, value in warm_python.items():
+            patched.setenv(name, value)
+        spark = session("local[2]", settings={"spark.sql.timeType.enabled": "true"})
     yield spark
     spark.stop()
 
