@@ -37,9 +37,24 @@ SLOW = (
 """Files whose tests take seconds each."""
 
 
+LONGEST = (
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_chaos.py",
+    "tests/demo/test_demo_on_spark.py",
+    "tests/property/test_seeded_cases.py",
+)
+"""Files whose tests take longest, most of the time waiting for processes of their own."""
+
+
 def pytest_collection_modifyitems(items):
     """What takes long begins first: tests on the shared Spark, which run one after the other, then other slow ones."""
-    items.sort(key=lambda item: (_company(item.nodeid) != "spark", not item.nodeid.startswith(SLOW)))
+    items.sort(
+        key=lambda item: (
+            _company(item.nodeid) != "spark",
+            not item.nodeid.startswith(LONGEST),
+            not item.nodeid.startswith(SLOW),
+        )
+    )
 
 
 def pytest_collection_finish():
