@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Dozens of processes load the same files: each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check soak properties chaos bench lock clean
 
@@ -14,7 +17,7 @@ demo: $(READY)  ## replace the plan of a running query on Spark: make demo ARGS=
 	$(BIN)/midstream demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (about 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 3
 
 check: $(READY)  ## lint, types and import contracts only
 	$(BIN)/ruff check .

@@ -4,9 +4,12 @@ Hypothesis would also draw constants from the modules that happen to be loaded, 
 process has run before.
 """
 
+import gc
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -34,9 +37,33 @@ SLOW = (
 """Files whose tests take seconds each."""
 
 
+LONGEST = (
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_chaos.py",
+    "tests/demo/test_demo_on_spark.py",
+    "tests/property/test_seeded_cases.py",
+)
+"""Files whose tests take longest, most of the time waiting for processes of their own."""
+
+
 def pytest_collection_modifyitems(items):
     """What takes long begins first: tests on the shared Spark, which run one after the other, then other slow ones."""
-    items.sort(key=lambda item: (_company(item.nodeid) != "spark", not item.nodeid.startswith(SLOW)))
+    items.sort(
+        key=lambda item: (
+            _company(item.nodeid) != "spark",
+            not item.nodeid.startswith(LONGEST),
+            not item.nodeid.startswith(SLOW),
+        )
+    )
+
+
+def pytest_collection_finish():
+    """What is loaded by now stays: looking through it for garbage takes a tenth of the time of tests."""
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -99,15 +126,29 @@ def java_options(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(working_directory, java_options):
+def warm_python(working_directory):
+    """What is in the environment of a Spark whose Python processes are to start at once (``warm_python.py``)."""
+    from tests.spark import warm_python
+
+    searched = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0"}
+    # The name of a socket may not be long.
+    with tempfile.TemporaryDirectory(prefix="midstream-") as folder:
+        path = f"{folder}/socket"
+        command = [sys.executable, warm_python.__file__, "--serve", path]
+        server = subprocess.Popen(command, env={**os.environ, **searched}, stdin=subprocess.PIPE)
+        yield {**searched, "PYSPARK_PYTHON": warm_python.client(folder), warm_python.SERVER: path}
+        server.communicate()
+
+
+@pytest.fixture(scope="session")
+def spark(warm_python, java_options):
     """Spark takes longer to start than most tests to run."""
     from midstream.spark import session
 
-    settings = {"spark.sql.timeType.enabled": "true", "spark.python.daemon.module": "tests.spark.warm_daemon"}
     with pytest.MonkeyPatch.context() as patched:
-        # Where Java starts the daemon.
-        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        spark = session("local[2]", settings=settings)
+        for name, value in warm_python.items():
+            patched.setenv(name, value)
+        spark = session("local[2]", settings={"spark.sql.timeType.enabled": "true"})
     yield spark
     spark.stop()
 

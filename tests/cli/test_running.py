@@ -58,7 +58,7 @@ def until(condition, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory):
+def live(tmp_path_factory, warm_python):
     """A query in a process of its own; what it was asked, what it answered, and how it ended."""
     folder = tmp_path_factory.mktemp("live")
     for number in range(2):
@@ -69,7 +69,7 @@ def live(tmp_path_factory):
     process = subprocess.Popen(
         [sys.executable, "-m", "midstream", *command, "--json"],
         cwd=folder,
-        env=environment(),
+        env=environment() | warm_python,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
