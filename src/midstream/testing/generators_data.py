@@ -5,13 +5,14 @@ domain holds what tends to break engines: NaN and -0.0, integers no double can h
 times tie, go backwards within the lateness the stream declares, and may be negative or NULL; where the query's windows
 are known, rows of some inputs begin exactly where the windows let earlier ones end. Heartbeats stand at the oldest row
 still to come, at and next to the boundaries of the query's sliding windows, where results become final, or at and next
-to where windows let the newest rows end, which is where migrations that wait for old rows come to their end.
+to where windows let the newest rows end, which is where migrations that wait for old rows come to their end. Over some
+inputs the watermark moves from one begin or end of a row to the next.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -177,22 +178,26 @@ def pushes(
     batchings: Sequence[str],
     slides: Sequence[int] = (),
     lengths: Sequence[int] = (),
-    unordered: bool = False,
+    unordered: Collection[str] = (),
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
     `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
     stand at their boundaries and one tick before and after them. `lengths` says for how many ticks its windows let rows
-    be valid. If `unordered`, rows mostly arrive in any order as long as one of the streams is slow; otherwise they do
-    so now and then.
+    be valid. The streams in `unordered` have some rows more, and these mostly arrive in any order, as long as one of the
+    other streams is slow; rows of other inputs do so now and then.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
     apart = clock.steps(sorted(set(lengths))) if lengths and choices.chance(2) else []
     waiting = {
-        declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart) for declared in streams
+        declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart)
+        if declared.stream.name not in unordered
+        else _arrivals(choices, declared, palette, origin, max_rows + 2, [] if choices.chance(2) else apart)
+        for declared in streams
     }
-    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)), sorted(set(lengths)), bool(apart))
+    stepwise = bool(lengths) and (not choices.chance(4) if unordered else choices.chance(4))
+    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)), sorted(set(lengths)), bool(apart), stepwise)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
@@ -201,7 +206,7 @@ def pushes(
     first: list[str] = []
     early: dict[str, int] = {}
     if (unordered and not choices.chance(3)) or (not unordered and slides and choices.chance(3)):
-        first, early = _in_any_order(choices, waiting)
+        first, early = _in_any_order(choices, waiting, unordered)
     elif slides and not choices.chance(3):
         first = [name for name, rows in waiting.items() if rows]
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
@@ -211,28 +216,35 @@ def pushes(
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
         heartbeats.saw(name, step)
-        if (not first and (batching == "rows" or (batching == "mixed" and choices.chance(2)))) or len(left) == 1:
+        is_cut = name in early and name in unordered and batching != "whole" and not choices.chance(4)
+        is_full = batching == "rows" or is_cut or (batching == "mixed" and choices.chance(2))
+        if (not first and is_full) or len(left) == 1:
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
             steps += heartbeats.close(choices, batch, min(times, default=None))
             batch = {}
-    if slides:
-        # Results that wait for certainty come one slide after the other, if there is time for that before the end.
-        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 6))]
+    if slides or stepwise:
+        # Results that wait for certainty come one after the other, if there is time for that before the end.
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise else 6))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
 
-def _in_any_order(choices: Choices, waiting: dict[str, list[_Arrival]]) -> tuple[list[str], dict[str, int]]:
+def _in_any_order(
+    choices: Choices, waiting: dict[str, list[_Arrival]], unordered: Collection[str]
+) -> tuple[list[str], dict[str, int]]:
     """Let one stream be slow, and rows of the others arrive in any order: none is late before the slow one moves on.
 
-    Changes `waiting`. The slow stream is the one to begin, with the oldest row of all, or it begins after the others;
-    then come so many rows of each other stream.
+    Changes `waiting`. The slow stream, if possible none of the `unordered`, is the one to begin, with the oldest row of
+    all, or it begins after the others; then come so many rows of each other stream. It may have no more than that row:
+    then time passes by heartbeats alone.
     """
     names = [name for name, rows in waiting.items() if rows]
     times = [time for rows in waiting.values() for time, _ in rows if time is not None]
     if len(names) < 2 or not times:
         return [], {}
-    slow = choices.pick(names)
+    slow = choices.pick([name for name in names if name not in unordered] or names)
+    if unordered and not choices.chance(3):
+        del waiting[slow][1:]
     begins = not choices.chance(3)
     if begins:
         waiting[slow][0] = (min(times), waiting[slow][0][1])
@@ -315,12 +327,15 @@ class _Heartbeats:
         slides: Sequence[int],
         lengths: Sequence[int],
         rows_meet: bool,
+        stepwise: bool,
     ) -> None:
         self._clock = clock
         self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
         self._slides = slides
         self._lengths = lengths
         self._rows_meet = rows_meet
+        self._stepwise = stepwise
+        self._seen: set[int] = set()
         self._newest: dict[str, int] = {}
         self._explicit: int | None = None
 
@@ -328,11 +343,13 @@ class _Heartbeats:
         """Note the event time of a row."""
         if step is not None:
             self._newest[name] = max(step, self._newest.get(name, step))
+            self._seen.add(step)
 
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
         choice = choices.number(0, 5)
-        if choice < (3 if self._slides or self._rows_meet else 4) or (oldest is None and not self._slides):
+        often = self._slides or self._rows_meet or self._stepwise
+        if choice < (3 if often else 4) or (oldest is None and not (self._slides or self._stepwise)):
             return [batch]
         self._explicit = self._watermark(choices, oldest)
         return (
@@ -353,24 +370,33 @@ class _Heartbeats:
         current = self._current()
         if oldest is not None:
             latest = self._clock.ticks(oldest)
-            if self._rows_meet and choices.chance(2):
+            if self._rows_meet and choices.chance(4 if self._stepwise else 2):
                 # A row ends here, and the next one has not arrived: what is passed now must not depend on it.
                 return latest if current is None else max(latest, current)
         else:
             latest = self._clock.ticks(max(self._newest.values(), default=0))
             latest = max(latest, latest if current is None else current) + longest
-            if self._lengths and choices.chance(2):
+            if self._lengths and not choices.chance(3):
                 latest = max([latest, *self._ends()])
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
+        if self._stepwise and (events := self._events(current, latest)) and not choices.chance(4):
+            return choices.pick(events)
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
             return latest - step * choices.number(0, (latest - earliest) // step)
         marks = [end for end in self._ends() if earliest < end <= latest]
-        if not (marks and choices.chance(3)):
+        if not (marks and choices.chance(2)):
             marks = [m for slide in self._slides for m in (-(-earliest // slide) * slide, latest // slide * slide)]
         found = dict.fromkeys(ticks for mark in marks for ticks in (mark, mark - 1, mark + 1))
         return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
+
+    def _events(self, current: int | None, latest: int) -> list[int]:
+        """The next instants at which rows seen so far begin, or end if a window lets them, and those after them."""
+        begins = [self._clock.ticks(step) for step in self._seen]
+        found = {begin + length for begin in begins for length in (0, *self._lengths)}
+        coming = sorted(ticks for ticks in found if current is None or ticks > current)[:3]
+        return [ticks for event in coming for ticks in (event, event + 1) if ticks <= latest]
 
     def _ends(self) -> list[int]:
         """Where windows let the newest row of each stream end, were it to begin with its event time."""

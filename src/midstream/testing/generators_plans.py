@@ -38,7 +38,7 @@ _WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
 _CONDITION_STYLES = ["cross"] * 5 + ["equality"] * 4 + ["theta"]
 _WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
-_SLIDES = [2, 3, 4, 5, 7, 8, 1]
+_SLIDES = [4, 3, 5, 7, 8, 2, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
 
 
@@ -60,7 +60,8 @@ class PlanQueryWriter:
     """Writes one query over streams with plain columns.
 
     Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks,
-    and `lengths` for how many ticks their windows let rows be valid.
+    `lengths` for how many ticks their windows let rows be valid, and `cut` the streams below a distinct whose pieces
+    matter.
     """
 
     choices: Choices
@@ -71,7 +72,9 @@ class PlanQueryWriter:
     leaves: int = 0
     slides: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
     _names: int = 0
+    _slide: int | None = None
     _written: list[_Written] = field(default_factory=list)
 
     def query(self) -> str:
@@ -90,7 +93,14 @@ class PlanQueryWriter:
         return self._query(budget, None, 0, stateless=True)[0]
 
     def _final_beside_incremental(self, budget: int) -> str:
-        """A join of results that come when they are final with rows that come at once, and operators above it."""
+        """A join of results that come when they are final with rows that come at once, and operators above it.
+
+        Or a union of them, where each result shows whatever the rows are.
+        """
+        if self.choices.chance(3):
+            text, _ = self._with_windows({"slide"}, 2, 1, "aggregate")
+            other, _ = self._with_windows({"range"}, 1, 1, "plain")
+            return f"{text} UNION ALL ({other})"
         merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
         text, columns = self._final_joined_with_rows(budget, merging)
         if self.choices.chance(4):
@@ -105,11 +115,7 @@ class PlanQueryWriter:
         if final == "aggregate" and budget > 2 and self.choices.chance(2):
             # Aggregates over joins have partial aggregates to be exchanged for.
             share = 2
-        limits = self.limits
-        if "slide" in limits.windows:
-            self.limits = replace(limits, windows={"slide"})
-        text, columns = self._query(share, None, 1, stateless=False, operator=final)
-        self.limits = limits
+        text, columns = self._with_windows({"slide"}, share, None, final, depth=1)
         relations = [self._subquery(text, columns)]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
         return self._block(operator, relations, None)
@@ -174,6 +180,7 @@ class PlanQueryWriter:
                 # Rows of one stream meet in time more often than those of a join.
                 budget = 1
             text, columns = self._query(budget, None, _DEEPEST, stateless=False, operator=operator)
+        self.cut = set(self.used)
         if self.choices.chance(4):
             return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
         limits = self.limits
@@ -192,6 +199,17 @@ class PlanQueryWriter:
         if beside := self._beside(3):
             return self._block("plain", [self._subquery(text, columns), *beside], None)[0]
         return text
+
+    def _with_windows(
+        self, kinds: set[str], budget: int, arity: int | None, operator: str, depth: int = _DEEPEST
+    ) -> tuple[str, list[str]]:
+        """A query over windows of these kinds alone, if they are allowed; those that slide may do so together."""
+        limits = self.limits
+        self.limits = replace(limits, windows=kinds & set(limits.windows) or limits.windows)
+        self._slide = self.choices.pick(_SLIDES) if self.choices.chance(2) else None
+        written = self._query(budget, arity, depth, stateless=False, operator=operator)
+        self.limits, self._slide = limits, None
+        return written
 
     def _subquery(self, text: str, columns: list[str]) -> tuple[str, list[str]]:
         """The query as a FROM item."""
@@ -322,7 +340,7 @@ class PlanQueryWriter:
         if kind == "range":
             self.lengths.append(self.clock.ticks(width) + 1)
             return f" [RANGE {self._length(width)}]"
-        slide = self.choices.pick(_SLIDES)
+        slide = self._slide or self.choices.pick(_SLIDES)
         self.slides.append(self.clock.ticks(slide))
         if width < slide and not self.choices.chance(4):
             # Rows are valid nowhere if a slide passes over them.
