@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from midstream.algebra.stream import Stream
+from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.choices import Choices
 from midstream.testing.scripted_source import Push, script
 
@@ -176,20 +177,20 @@ def pushes(
     streams: Sequence[DeclaredStream],
     max_rows: int,
     batchings: Sequence[str],
-    slides: Sequence[int] = (),
-    lengths: Sequence[int] = (),
+    windows: Sequence[tuple[str, WindowSpec]] = (),
     unordered: Collection[str] = (),
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
-    `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
-    stand at their boundaries and one tick before and after them. `lengths` says for how many ticks its windows let rows
-    be valid. The streams in `unordered` have some rows more, and these mostly arrive in any order, as long as one of the
-    other streams is slow; rows of other inputs do so now and then.
+    `windows` are the query's over these streams that end: where some slide, heartbeats come more often, and stand at
+    their boundaries and one tick before and after them. The streams in `unordered` have some rows more, and these
+    mostly arrive in any order, as long as one of the other streams is slow; rows of other inputs do so now and then.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
-    apart = clock.steps(sorted(set(lengths))) if lengths and choices.chance(2) else []
+    slides = sorted({window.slide for _, window in windows if window.slide is not None})
+    lengths = sorted({window.longest for _, window in windows})
+    apart = clock.steps(lengths) if lengths and choices.chance(2) else []
     waiting = {
         declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart)
         if declared.stream.name not in unordered
@@ -197,7 +198,7 @@ def pushes(
         for declared in streams
     }
     stepwise = bool(lengths) and (not choices.chance(4) if unordered else choices.chance(4))
-    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)), sorted(set(lengths)), bool(apart), stepwise)
+    heartbeats = _Heartbeats(clock, streams, windows, slides, bool(apart), stepwise)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
@@ -324,18 +325,18 @@ class _Heartbeats:
         self,
         clock: Clock,
         streams: Sequence[DeclaredStream],
+        windows: Sequence[tuple[str, WindowSpec]],
         slides: Sequence[int],
-        lengths: Sequence[int],
         rows_meet: bool,
         stepwise: bool,
     ) -> None:
         self._clock = clock
         self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
+        self._windows = windows
         self._slides = slides
-        self._lengths = lengths
         self._rows_meet = rows_meet
         self._stepwise = stepwise
-        self._seen: set[int] = set()
+        self._seen: set[tuple[str, int]] = set()
         self._newest: dict[str, int] = {}
         self._explicit: int | None = None
 
@@ -343,7 +344,7 @@ class _Heartbeats:
         """Note the event time of a row."""
         if step is not None:
             self._newest[name] = max(step, self._newest.get(name, step))
-            self._seen.add(step)
+            self._seen.add((name, step))
 
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
@@ -376,11 +377,11 @@ class _Heartbeats:
         else:
             latest = self._clock.ticks(max(self._newest.values(), default=0))
             latest = max(latest, latest if current is None else current) + longest
-            if self._lengths and not choices.chance(3):
+            if self._windows and not choices.chance(3):
                 latest = max([latest, *self._ends()])
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
-        if self._stepwise and (events := self._events(current, latest)) and not choices.chance(4):
+        if self._stepwise and (events := self._events(earliest, latest)) and not choices.chance(4):
             return choices.pick(events)
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
@@ -391,16 +392,25 @@ class _Heartbeats:
         found = dict.fromkeys(ticks for mark in marks for ticks in (mark, mark - 1, mark + 1))
         return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
 
-    def _events(self, current: int | None, latest: int) -> list[int]:
-        """The next instants at which rows seen so far begin, or end if a window lets them, and those after them."""
-        begins = [self._clock.ticks(step) for step in self._seen]
-        found = {begin + length for begin in begins for length in (0, *self._lengths)}
-        coming = sorted(ticks for ticks in found if current is None or ticks > current)[:3]
-        return [ticks for event in coming for ticks in (event, event + 1) if ticks <= latest]
+    def _events(self, earliest: int, latest: int) -> list[int]:
+        """The next instants at which rows seen so far begin or end, and those next to them."""
+        found = {
+            instant
+            for stream, step in self._seen
+            for instants in self._validities(stream, step)
+            for instant in instants
+        }
+        coming = sorted(ticks for ticks in found if ticks > earliest)[:3]
+        return [ticks for event in coming for ticks in (event, event + 1, event - 1) if earliest <= ticks <= latest]
 
     def _ends(self) -> list[int]:
-        """Where windows let the newest row of each stream end, were it to begin with its event time."""
-        return [self._clock.ticks(newest) + length for newest in self._newest.values() for length in self._lengths]
+        """Where windows let the newest row of each stream end."""
+        return [end for stream, newest in self._newest.items() for _, end in self._validities(stream, newest)]
+
+    def _validities(self, stream: str, step: int) -> list[tuple[int, int]]:
+        """What the windows make of a row."""
+        time = self._clock.ticks(step)
+        return [window.validity(time) for name, window in self._windows if name == stream]
 
     def _current(self) -> int | None:
         """The watermark in force, in ticks."""

@@ -131,7 +131,11 @@ class _ChangeWriter:
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
-        if ("gen-mig", {}) in self._accepted and choices.chance(2) and (around := moments_around_splits(self._scenario)):
+        if (
+            ("gen-mig", {}) in self._accepted
+            and choices.chance(2)
+            and (around := moments_around_splits(self._scenario))
+        ):
             return self._around_a_split(choices.pick(around))
         # Before every stream has had a row there is little to replace, but no watermark either.
         if choices.chance(6):
@@ -162,8 +166,8 @@ class _ChangeWriter:
         changes: list[Migrate | Rebuild] = [self._migration(around.begins, ("gen-mig", options))]
         if self._rebuilds and choices.chance(2):
             changes.append(Rebuild(around.close, choices.pick(REBUILDS)))
-        if choices.chance(2):
-            changes.append(self._migration(around.close, choices.pick([*_TAKING_OVER, *self._accepted])))
+        if len(changes) == 1 or choices.chance(3):
+            changes.append(self._migration(around.close, choices.pick(_TAKING_OVER)))
         if self._rebuilds and choices.chance(4):
             changes.append(Rebuild(self._later(around.close), choices.pick(REBUILDS)))
         return changes

@@ -9,10 +9,12 @@ from few rows, and run fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.choices import Choices
 from midstream.testing.generators_data import Clock, DeclaredStream
 from midstream.testing.generators_queries import SET_OPERATORS, QueryLimits
@@ -59,9 +61,8 @@ class _Written:
 class PlanQueryWriter:
     """Writes one query over streams with plain columns.
 
-    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks,
-    `lengths` for how many ticks their windows let rows be valid, and `cut` the streams below a distinct whose pieces
-    matter.
+    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `windows` their streams and
+    windows as far as these end, and `cut` the streams below a distinct whose pieces matter.
     """
 
     choices: Choices
@@ -70,8 +71,7 @@ class PlanQueryWriter:
     limits: QueryLimits
     used: set[str] = field(default_factory=set)
     leaves: int = 0
-    slides: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
+    windows: list[tuple[str, WindowSpec]] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
     _names: int = 0
     _slide: int | None = None
@@ -98,15 +98,35 @@ class PlanQueryWriter:
         Or a union of them, where each result shows whatever the rows are.
         """
         if self.choices.chance(3):
-            text, _ = self._with_windows({"slide"}, 2, 1, "aggregate")
-            other, _ = self._with_windows({"range"}, 1, 1, "plain")
-            return f"{text} UNION ALL ({other})"
+            return self._final_united_with_rows()
         merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
         text, columns = self._final_joined_with_rows(budget, merging)
         if self.choices.chance(4):
             other, _ = self._query(1, len(columns), 1, stateless=False)
             text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
         return text
+
+    def _final_united_with_rows(self) -> str:
+        """An aggregate over a join, mostly of a stream with itself, in a union with a stream.
+
+        It mostly has results for all instants up to the end of its latest row, and no other operator hides them.
+        """
+        with self._limited_to({"slide"}):
+            relations = [self._relation(1, _DEEPEST, False, 2)]
+            other = self._relation(1, _DEEPEST, False, 2) if self.choices.chance(4) else self._again(relations[0])
+            if not self.choices.chance(4):
+                self.limits = replace(self.limits, conditions={"cross"})
+            text, _ = self._block("aggregate", [*relations, other], 1)
+        with self._limited_to({"range"}):
+            rows, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
+        return f"{text} UNION ALL ({rows})"
+
+    def _again(self, relation: tuple[str, list[str]]) -> tuple[str, list[str]]:
+        """The same window once more as a FROM item."""
+        alias = self._name("r")
+        self.leaves += 1
+        text, columns = relation
+        return f"{text.rpartition(' ')[0]} {alias}", [f"{alias}.{column.rpartition('.')[2]}" for column in columns]
 
     def _final_joined_with_rows(self, budget: int, operator: str) -> tuple[str, list[str]]:
         """The operator over a join of an aggregate, a difference or a distinct with streams, as (text, columns)."""
@@ -115,7 +135,8 @@ class PlanQueryWriter:
         if final == "aggregate" and budget > 2 and self.choices.chance(2):
             # Aggregates over joins have partial aggregates to be exchanged for.
             share = 2
-        text, columns = self._with_windows({"slide"}, share, None, final, depth=1)
+        with self._limited_to({"slide"}):
+            text, columns = self._query(share, None, 1, stateless=False, operator=final)
         relations = [self._subquery(text, columns)]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
         return self._block(operator, relations, None)
@@ -200,16 +221,14 @@ class PlanQueryWriter:
             return self._block("plain", [self._subquery(text, columns), *beside], None)[0]
         return text
 
-    def _with_windows(
-        self, kinds: set[str], budget: int, arity: int | None, operator: str, depth: int = _DEEPEST
-    ) -> tuple[str, list[str]]:
-        """A query over windows of these kinds alone, if they are allowed; those that slide may do so together."""
+    @contextmanager
+    def _limited_to(self, kinds: set[str]) -> Iterator[None]:
+        """Write windows of these kinds alone, if they are allowed; those that slide may do so together."""
         limits = self.limits
         self.limits = replace(limits, windows=kinds & set(limits.windows) or limits.windows)
-        self._slide = self.choices.pick(_SLIDES) if self.choices.chance(2) else None
-        written = self._query(budget, arity, depth, stateless=False, operator=operator)
+        self._slide = self.choices.pick(_SLIDES[:5]) if self.choices.chance(2) else None
+        yield
         self.limits, self._slide = limits, None
-        return written
 
     def _subquery(self, text: str, columns: list[str]) -> tuple[str, list[str]]:
         """The query as a FROM item."""
@@ -326,10 +345,10 @@ class PlanQueryWriter:
         # Event times are values, too, but rows that differ in time alone make neither groups nor matches.
         first = 0 if self.clock.unit is None and self.choices.chance(8) else 1
         columns = [column.name for column in declared.columns[first:]]
-        text = f"{declared.stream.name}{self._window(stateless and beside == 1)} {alias}"
+        text = f"{declared.stream.name}{self._window(declared, stateless and beside == 1)} {alias}"
         return text, [f"{alias}.{column}" for column in columns]
 
-    def _window(self, stateless: bool) -> str:
+    def _window(self, declared: DeclaredStream, stateless: bool) -> str:
         kinds = [kind for kind in _WINDOW_WEIGHTS if kind in self.limits.windows and (stateless or kind != "none")]
         kind = self.choices.pick([kind for kind in kinds or ["range"] for _ in range(_WINDOW_WEIGHTS[kind])])
         if kind == "none":
@@ -338,14 +357,13 @@ class PlanQueryWriter:
             return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
         width = self.choices.pick(_WIDTHS)
         if kind == "range":
-            self.lengths.append(self.clock.ticks(width) + 1)
+            self.windows.append((declared.stream.name, WindowSpec(self.clock.ticks(width))))
             return f" [RANGE {self._length(width)}]"
         slide = self._slide or self.choices.pick(_SLIDES)
-        self.slides.append(self.clock.ticks(slide))
         if width < slide and not self.choices.chance(4):
             # Rows are valid nowhere if a slide passes over them.
             width += slide
-        self.lengths.append(self.clock.ticks(-(-width // slide) * slide))
+        self.windows.append((declared.stream.name, WindowSpec(self.clock.ticks(width), self.clock.ticks(slide))))
         return f" [RANGE {self._length(width)} SLIDE {self._length(slide)}]"
 
     def _length(self, steps: int) -> str:
