@@ -191,14 +191,24 @@ def pushes(
     slides = sorted({window.slide for _, window in windows if window.slide is not None})
     lengths = sorted({window.longest for _, window in windows})
     apart = clock.steps(lengths) if lengths and choices.chance(2) else []
-    waiting = {
-        declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart)
-        if declared.stream.name not in unordered
-        else _arrivals(choices, declared, palette, origin, max_rows + 2, [] if choices.chance(2) else apart)
-        for declared in streams
-    }
-    stepwise = bool(lengths) and (not choices.chance(4) if unordered else choices.chance(4))
-    heartbeats = _Heartbeats(clock, streams, windows, slides, bool(apart), stepwise)
+    # What is cut into pieces in another order is cut elsewhere; or pieces meet, and it depends on rows still to come.
+    shuffles = not choices.chance(2) if unordered else bool(slides) and choices.chance(3)
+    waiting = {}
+    for declared in streams:
+        distances, rows = apart, max_rows
+        if declared.stream.name in unordered:
+            own = [] if shuffles else [w.longest for name, w in windows if name == declared.stream.name]
+            distances, rows = clock.steps(sorted(set(own))), max_rows + 2
+        waiting[declared.stream.name] = _arrivals(choices, declared, palette, origin, rows, distances)
+    # If all rows arrive in order of time, the watermark can reach each before it arrives.
+    in_turn = bool(unordered) and not shuffles and not choices.chance(4)
+    rows_meet = bool(apart) or in_turn
+    stepwise = bool(lengths) and (
+        not choices.chance(4) if unordered and shuffles else not in_turn and choices.chance(4)
+    )
+    # The results of nested operators are final one or more lengths after their rows have ended.
+    lag = choices.pick([0, 0, 0, *lengths, *(2 * length for length in lengths)]) if lengths else 0
+    heartbeats = _Heartbeats(clock, streams, windows, slides, rows_meet, stepwise, lag)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
@@ -206,24 +216,26 @@ def pushes(
     # There is no watermark before every stream has had a row.
     first: list[str] = []
     early: dict[str, int] = {}
-    if (unordered and not choices.chance(3)) or (not unordered and slides and choices.chance(3)):
+    if shuffles:
         first, early = _in_any_order(choices, waiting, unordered)
     elif slides and not choices.chance(3):
         first = [name for name, rows in waiting.items() if rows]
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
         next_ones = [name for name in left if positions[name] < early.get(name, 0)] or left
+        if in_turn:
+            next_ones = [min(left, key=lambda name: waiting[name][positions[name]][0] or origin)]
         name = first.pop() if first else choices.pick(next_ones)
         step, values = waiting[name][positions[name]]
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
         heartbeats.saw(name, step)
-        is_cut = name in early and name in unordered and batching != "whole" and not choices.chance(4)
+        is_cut = name in unordered and (name in early or in_turn) and batching != "whole" and not choices.chance(4)
         is_full = batching == "rows" or is_cut or (batching == "mixed" and choices.chance(2))
         if (not first and is_full) or len(left) == 1:
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
             steps += heartbeats.close(choices, batch, min(times, default=None))
             batch = {}
-    if slides or stepwise:
+    if slides or stepwise or lag:
         # Results that wait for certainty come one after the other, if there is time for that before the end.
         steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise else 6))]
     made = script([declared.stream for declared in streams], steps)
@@ -329,6 +341,7 @@ class _Heartbeats:
         slides: Sequence[int],
         rows_meet: bool,
         stepwise: bool,
+        lag: int,
     ) -> None:
         self._clock = clock
         self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
@@ -336,6 +349,7 @@ class _Heartbeats:
         self._slides = slides
         self._rows_meet = rows_meet
         self._stepwise = stepwise
+        self._lag = lag
         self._seen: set[tuple[str, int]] = set()
         self._newest: dict[str, int] = {}
         self._explicit: int | None = None
@@ -349,8 +363,10 @@ class _Heartbeats:
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
         choice = choices.number(0, 5)
-        often = self._slides or self._rows_meet or self._stepwise
-        if choice < (3 if often else 4) or (oldest is None and not (self._slides or self._stepwise)):
+        often = self._slides or self._stepwise
+        if choice < (2 if self._rows_meet else 3 if often else 4) or (
+            oldest is None and not (self._slides or self._stepwise)
+        ):
             return [batch]
         self._explicit = self._watermark(choices, oldest)
         return (
@@ -368,6 +384,7 @@ class _Heartbeats:
         """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where a
         window lets the newest row of a stream end, or anywhere."""
         longest = max(self._slides, default=0)
+        lag = self._lag if oldest is None else 0
         current = self._current()
         if oldest is not None:
             latest = self._clock.ticks(oldest)
@@ -378,29 +395,29 @@ class _Heartbeats:
             latest = self._clock.ticks(max(self._newest.values(), default=0))
             latest = max(latest, latest if current is None else current) + longest
             if self._windows and not choices.chance(3):
-                latest = max([latest, *self._ends()])
+                latest = max([latest, *(end + lag for end in self._ends())])
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
-        if self._stepwise and (events := self._events(earliest, latest)) and not choices.chance(4):
+        if self._stepwise and (events := self._events(earliest, latest, lag)) and not choices.chance(4):
             return choices.pick(events)
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
             return latest - step * choices.number(0, (latest - earliest) // step)
-        marks = [end for end in self._ends() if earliest < end <= latest]
+        marks = [end + lag for end in self._ends() if earliest < end + lag <= latest]
         if not (marks and choices.chance(2)):
             marks = [m for slide in self._slides for m in (-(-earliest // slide) * slide, latest // slide * slide)]
         found = dict.fromkeys(ticks for mark in marks for ticks in (mark, mark - 1, mark + 1))
         return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
 
-    def _events(self, earliest: int, latest: int) -> list[int]:
-        """The next instants at which rows seen so far begin or end, and those next to them."""
+    def _events(self, earliest: int, latest: int, lag: int) -> list[int]:
+        """The next instants at which rows seen so far begin or end, so much later, and those next to them."""
         found = {
             instant
             for stream, step in self._seen
             for instants in self._validities(stream, step)
             for instant in instants
         }
-        coming = sorted(ticks for ticks in found if ticks > earliest)[:3]
+        coming = sorted(ticks + lag for ticks in found if ticks + lag > earliest)[:3]
         return [ticks for event in coming for ticks in (event, event + 1, event - 1) if earliest <= ticks <= latest]
 
     def _ends(self) -> list[int]:

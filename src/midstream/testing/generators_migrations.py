@@ -147,8 +147,10 @@ class _ChangeWriter:
             moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
         if self._rebuilds and choices.chance(2):
-            before = max(choices.number(0, moment), choices.number(0, moment))
-            changes.append(Rebuild(before, choices.pick(REBUILDS)))
+            for _ in range(choices.pick([1, 1, 2, 4])):
+                before = max(choices.number(0, moment), choices.number(0, moment))
+                changes.append(Rebuild(before, choices.pick(REBUILDS)))
+            changes.sort(key=lambda change: change.before)
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
             if self._rebuilds and choices.pick([False, True, True]):

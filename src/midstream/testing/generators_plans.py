@@ -132,7 +132,7 @@ class PlanQueryWriter:
         """The operator over a join of an aggregate, a difference or a distinct with streams, as (text, columns)."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
-        if final == "aggregate" and budget > 2 and self.choices.chance(2):
+        if final == "aggregate" and budget > 2 and not self.choices.chance(4):
             # Aggregates over joins have partial aggregates to be exchanged for.
             share = 2
         with self._limited_to({"slide"}):
