@@ -207,7 +207,7 @@ def pushes(
         not choices.chance(4) if unordered and shuffles else not in_turn and choices.chance(4)
     )
     # The results of nested operators are final one or more lengths after their rows have ended.
-    lag = choices.pick([0, 0, 0, *lengths, *(2 * length for length in lengths)]) if lengths else 0
+    lag = choices.pick([0, 0, 1, 2, 2]) * choices.pick([lengths[-1], choices.pick(lengths)]) if lengths else 0
     heartbeats = _Heartbeats(clock, streams, windows, slides, rows_meet, stepwise, lag)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
@@ -237,7 +237,7 @@ def pushes(
             batch = {}
     if slides or stepwise or lag:
         # Results that wait for certainty come one after the other, if there is time for that before the end.
-        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise else 6))]
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise or lag else 6))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
@@ -381,8 +381,8 @@ class _Heartbeats:
         return self._explicit
 
     def _watermark(self, choices: Choices, oldest: int | None) -> int:
-        """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where a
-        window lets the newest row of a stream end, or anywhere."""
+        """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where rows
+        begin or end, or anywhere."""
         longest = max(self._slides, default=0)
         lag = self._lag if oldest is None else 0
         current = self._current()
@@ -400,6 +400,8 @@ class _Heartbeats:
         earliest = latest - 2 * longest if current is None else current
         if self._stepwise and (events := self._events(earliest, latest, lag)) and not choices.chance(4):
             return choices.pick(events)
+        if lag and choices.chance(2):
+            return earliest + (latest - earliest) // choices.pick([8, 4, 3, 2])
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
             return latest - step * choices.number(0, (latest - earliest) // step)

@@ -111,7 +111,7 @@ class PlanQueryWriter:
 
         It mostly has results for all instants up to the end of its latest row, and no other operator hides them.
         """
-        with self._limited_to({"slide"}):
+        with self._limited_to({"slide"}, self._some_slide()):
             relations = [self._relation(1, _DEEPEST, False, 2)]
             other = self._relation(1, _DEEPEST, False, 2) if self.choices.chance(4) else self._again(relations[0])
             if not self.choices.chance(4):
@@ -135,36 +135,44 @@ class PlanQueryWriter:
         if final == "aggregate" and budget > 2 and not self.choices.chance(4):
             # Aggregates over joins have partial aggregates to be exchanged for.
             share = 2
-        with self._limited_to({"slide"}):
+        with self._limited_to({"slide"}, self._some_slide()):
             text, columns = self._query(share, None, 1, stateless=False, operator=final)
         relations = [self._subquery(text, columns)]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
         return self._block(operator, relations, None)
 
     def _final_beside_final(self) -> str:
-        """Results that come when they are final, side by side in a join or a union, maybe with rows that come at once.
+        """Results that come when they are final: in a join or a union, maybe with rows that come at once, or alone.
 
         At least one of them can be computed in different ways, which are final up to different instants: what replaces
         it begins where it ended, and the others go on where they are, ahead or behind. Equal ones, each of which may be
         computed in its own way, must not be taken for each other.
         """
+        if self.choices.chance(4):
+            text, columns = self._differences(together=True)
+            text, _ = self._block("aggregate", [self._subquery(text, columns)], 1)
+            return f"{text} UNION ALL ({text})"
         before = self.leaves
         text, columns = self._exchangeable()
         leaves = self.leaves - before
+        if self.choices.chance(5):
+            return text
+        is_joined = not self.choices.chance(3)
         if self.choices.chance(2):
-            self.leaves += leaves
+            # A union of equal parts has no more results than each of them: there may be as many rows.
+            self.leaves += leaves * is_joined
             other, others = text, columns
         elif self.choices.chance(2):
             other, others = self._exchangeable()
         else:
             other, others = self._query(1, 1, _DEEPEST, stateless=False, operator="aggregate")
+        if is_joined:
+            relations = [self._subquery(text, columns), self._subquery(other, others), *self._beside(2)]
+            return self._block(self.choices.pick(["plain", "plain", "distinct"]), relations, None)[0]
+        text += f" UNION ALL ({other})"
         if self.choices.chance(3):
-            text += f" UNION ALL ({other})"
-            if self.choices.chance(3):
-                text += f" UNION ALL ({self._query(1, 1, _DEEPEST, stateless=False, operator='plain')[0]})"
-            return text
-        relations = [self._subquery(text, columns), self._subquery(other, others), *self._beside(2)]
-        return self._block(self.choices.pick(["plain", "plain", "distinct"]), relations, None)[0]
+            text += f" UNION ALL ({self._query(1, 1, _DEEPEST, stateless=False, operator='plain')[0]})"
+        return text
 
     def _exchangeable(self) -> tuple[str, list[str]]:
         """An aggregate that may have a partial one below its join, or an operator over differences in some order.
@@ -174,18 +182,34 @@ class PlanQueryWriter:
         """
         if self.choices.chance(3):
             return self._query(2, 1, _DEEPEST, stateless=False, operator="aggregate")
-        # Rows of a join are many, so that some are left.
-        text, columns = self._query(self.choices.pick([2, 2, 1]), 1, _DEEPEST, stateless=False, operator="plain")
-        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
-        for kind in kinds if self.choices.chance(2) else reversed(kinds):
-            other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=kind)
-            text += f" EXCEPT ALL ({other})"
+        text, columns = self._differences(together=self.choices.chance(3))
         if self.choices.chance(4):
             return text, columns
         if self.choices.chance(4):
             other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
             return f"{text} EXCEPT ({other})", columns
         return self._block("aggregate", [self._subquery(text, columns)], 1)
+
+    def _differences(self, together: bool) -> tuple[str, list[str]]:
+        """Rows, and two inputs subtracted from them, as (text, columns).
+
+        If all windows slide `together` except for those of what is subtracted first or last, each order of the two is
+        final up to another instant.
+        """
+        windows, slide, joined = [set(self.limits.windows)] * 3, None, self.choices.pick([2, 2, 1])
+        if together:
+            slide, joined = self.choices.pick(_SLIDES[:5]), 1
+            windows = self.choices.pick([[{"slide"}, {"range"}, {"slide"}], [{"slide"}, {"slide"}, {"range"}]])
+        with self._limited_to(windows[0], slide):
+            # Rows of a join are many, so that some are left.
+            text, columns = self._query(joined, 1, _DEEPEST, stateless=False, operator="plain")
+        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
+        ordered = kinds if self.choices.chance(2) else kinds[::-1]
+        for operator, own in zip(ordered, windows[1:], strict=True):
+            with self._limited_to(own, slide):
+                other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=operator)
+            text += f" EXCEPT ALL ({other})"
+        return text, columns
 
     def _final_over_distinct(self, budget: int) -> str:
         """An operator whose results come when they are final, over a DISTINCT.
@@ -222,13 +246,16 @@ class PlanQueryWriter:
         return text
 
     @contextmanager
-    def _limited_to(self, kinds: set[str]) -> Iterator[None]:
-        """Write windows of these kinds alone, if they are allowed; those that slide may do so together."""
+    def _limited_to(self, kinds: set[str], slide: int | None = None) -> Iterator[None]:
+        """Write windows of these kinds alone, if they are allowed. If there is a slide, all that slide do so by it."""
         limits = self.limits
-        self.limits = replace(limits, windows=kinds & set(limits.windows) or limits.windows)
-        self._slide = self.choices.pick(_SLIDES[:5]) if self.choices.chance(2) else None
+        self.limits, self._slide = replace(limits, windows=kinds & set(limits.windows) or limits.windows), slide
         yield
         self.limits, self._slide = limits, None
+
+    def _some_slide(self) -> int | None:
+        """A slide for several windows, or none: then each has its own."""
+        return self.choices.pick(_SLIDES[:5]) if self.choices.chance(2) else None
 
     def _subquery(self, text: str, columns: list[str]) -> tuple[str, list[str]]:
         """The query as a FROM item."""
