@@ -134,9 +134,7 @@ def random_scenario(
     _check_known(operators=operators, windows=windows, conditions=conditions, emphasis=emphasis)
     plain = emphasis != "language"
     time = clock(choices, event_time)
-    # Where a distinct cuts rows depends on the order in which they arrive: several rows of few streams.
-    unordered = emphasis == "final over distinct"
-    few = unordered or emphasis == "final beside final"
+    few = emphasis in ("final over distinct", "final beside final")
     count = choices.number(2, 3) if few else choices.number(1, max_streams)
     declared = declared_streams(choices, time, count, plain)
     limits = QueryLimits(operators, windows, conditions, max_streams, min_streams, emphasis)
@@ -146,8 +144,9 @@ def random_scenario(
     limit = max_rows
     if limit is None:
         limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
-    slides, lengths = (writer.slides, writer.lengths) if isinstance(writer, PlanQueryWriter) else ([], [])
-    steps = pushes(choices, time, read, limit, batchings, slides, lengths, unordered)
+    # Where a distinct cuts rows depends on the order in which they arrive.
+    known = (writer.windows, writer.cut) if isinstance(writer, PlanQueryWriter) else ((), ())
+    steps = pushes(choices, time, read, limit, batchings, *known)
     return Scenario(text, tuple(stream.stream for stream in read), steps)
 
 

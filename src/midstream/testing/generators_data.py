@@ -5,13 +5,14 @@ domain holds what tends to break engines: NaN and -0.0, integers no double can h
 times tie, go backwards within the lateness the stream declares, and may be negative or NULL; where the query's windows
 are known, rows of some inputs begin exactly where the windows let earlier ones end. Heartbeats stand at the oldest row
 still to come, at and next to the boundaries of the query's sliding windows, where results become final, or at and next
-to where windows let the newest rows end, which is where migrations that wait for old rows come to their end.
+to where windows let the newest rows end, which is where migrations that wait for old rows come to their end. Over some
+inputs the watermark moves from one begin or end of a row to the next.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from midstream.algebra.stream import Stream
+from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.choices import Choices
 from midstream.testing.scripted_source import Push, script
 
@@ -175,24 +177,38 @@ def pushes(
     streams: Sequence[DeclaredStream],
     max_rows: int,
     batchings: Sequence[str],
-    slides: Sequence[int] = (),
-    lengths: Sequence[int] = (),
-    unordered: bool = False,
+    windows: Sequence[tuple[str, WindowSpec]] = (),
+    unordered: Collection[str] = (),
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
-    `slides` are the lengths in ticks of the query's slides: where there are some, heartbeats come more often, and
-    stand at their boundaries and one tick before and after them. `lengths` says for how many ticks its windows let rows
-    be valid. If `unordered`, rows mostly arrive in any order as long as one of the streams is slow; otherwise they do
-    so now and then.
+    `windows` are the query's over these streams that end: where some slide, heartbeats come more often, and stand at
+    their boundaries and one tick before and after them. The streams in `unordered` have some rows more, and these
+    mostly arrive in any order, as long as one of the other streams is slow; rows of other inputs do so now and then.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
-    apart = clock.steps(sorted(set(lengths))) if lengths and choices.chance(2) else []
-    waiting = {
-        declared.stream.name: _arrivals(choices, declared, palette, origin, max_rows, apart) for declared in streams
-    }
-    heartbeats = _Heartbeats(clock, streams, sorted(set(slides)), sorted(set(lengths)), bool(apart))
+    slides = sorted({window.slide for _, window in windows if window.slide is not None})
+    lengths = sorted({window.longest for _, window in windows})
+    apart = clock.steps(lengths) if lengths and choices.chance(2) else []
+    # What is cut into pieces in another order is cut elsewhere; or pieces meet, and it depends on rows still to come.
+    shuffles = not choices.chance(2) if unordered else bool(slides) and choices.chance(3)
+    waiting = {}
+    for declared in streams:
+        distances, rows = apart, max_rows
+        if declared.stream.name in unordered:
+            own = [] if shuffles else [w.longest for name, w in windows if name == declared.stream.name]
+            distances, rows = clock.steps(sorted(set(own))), max_rows + 2
+        waiting[declared.stream.name] = _arrivals(choices, declared, palette, origin, rows, distances)
+    # If all rows arrive in order of time, the watermark can reach each before it arrives.
+    in_turn = bool(unordered) and not shuffles and not choices.chance(4)
+    rows_meet = bool(apart) or in_turn
+    stepwise = bool(lengths) and (
+        not choices.chance(4) if unordered and shuffles else not in_turn and choices.chance(4)
+    )
+    # The results of nested operators are final one or more lengths after their rows have ended.
+    lag = choices.pick([0, 0, 1, 2, 2]) * choices.pick([lengths[-1], choices.pick(lengths)]) if lengths else 0
+    heartbeats = _Heartbeats(clock, streams, windows, slides, rows_meet, stepwise, lag)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
     steps: list[Any] = []
@@ -200,39 +216,48 @@ def pushes(
     # There is no watermark before every stream has had a row.
     first: list[str] = []
     early: dict[str, int] = {}
-    if (unordered and not choices.chance(3)) or (not unordered and slides and choices.chance(3)):
-        first, early = _in_any_order(choices, waiting)
+    if shuffles:
+        first, early = _in_any_order(choices, waiting, unordered)
     elif slides and not choices.chance(3):
         first = [name for name, rows in waiting.items() if rows]
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
         next_ones = [name for name in left if positions[name] < early.get(name, 0)] or left
+        if in_turn:
+            next_ones = [min(left, key=lambda name: waiting[name][positions[name]][0] or origin)]
         name = first.pop() if first else choices.pick(next_ones)
         step, values = waiting[name][positions[name]]
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
         heartbeats.saw(name, step)
-        if (not first and (batching == "rows" or (batching == "mixed" and choices.chance(2)))) or len(left) == 1:
+        is_cut = name in unordered and (name in early or in_turn) and batching != "whole" and not choices.chance(4)
+        is_full = batching == "rows" or is_cut or (batching == "mixed" and choices.chance(2))
+        if (not first and is_full) or len(left) == 1:
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
             steps += heartbeats.close(choices, batch, min(times, default=None))
             batch = {}
-    if slides:
-        # Results that wait for certainty come one slide after the other, if there is time for that before the end.
-        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 6))]
+    if slides or stepwise or lag:
+        # Results that wait for certainty come one after the other, if there is time for that before the end.
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise or lag else 6))]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
 
-def _in_any_order(choices: Choices, waiting: dict[str, list[_Arrival]]) -> tuple[list[str], dict[str, int]]:
+def _in_any_order(
+    choices: Choices, waiting: dict[str, list[_Arrival]], unordered: Collection[str]
+) -> tuple[list[str], dict[str, int]]:
     """Let one stream be slow, and rows of the others arrive in any order: none is late before the slow one moves on.
 
-    Changes `waiting`. The slow stream is the one to begin, with the oldest row of all, or it begins after the others;
-    then come so many rows of each other stream.
+    Changes `waiting`. The slow stream, if possible none of the `unordered`, is the one to begin, with the oldest row of
+    all, or it begins after the others; then come so many rows of each other stream. It may have no more than that row:
+    then time passes by heartbeats alone.
     """
     names = [name for name, rows in waiting.items() if rows]
     times = [time for rows in waiting.values() for time, _ in rows if time is not None]
     if len(names) < 2 or not times:
         return [], {}
-    slow = choices.pick(names)
+    slow = choices.pick([name for name in names if name not in unordered] or names)
+    if unordered and not choices.chance(3):
+        del waiting[slow][1:]
     begins = not choices.chance(3)
     if begins:
         waiting[slow][0] = (min(times), waiting[slow][0][1])
@@ -312,15 +337,20 @@ class _Heartbeats:
         self,
         clock: Clock,
         streams: Sequence[DeclaredStream],
+        windows: Sequence[tuple[str, WindowSpec]],
         slides: Sequence[int],
-        lengths: Sequence[int],
         rows_meet: bool,
+        stepwise: bool,
+        lag: int,
     ) -> None:
         self._clock = clock
         self._lateness = {declared.stream.name: declared.lateness_steps for declared in streams}
+        self._windows = windows
         self._slides = slides
-        self._lengths = lengths
         self._rows_meet = rows_meet
+        self._stepwise = stepwise
+        self._lag = lag
+        self._seen: set[tuple[str, int]] = set()
         self._newest: dict[str, int] = {}
         self._explicit: int | None = None
 
@@ -328,11 +358,15 @@ class _Heartbeats:
         """Note the event time of a row."""
         if step is not None:
             self._newest[name] = max(step, self._newest.get(name, step))
+            self._seen.add((name, step))
 
     def close(self, choices: Choices, batch: dict[str, Any], oldest: int | None) -> list[Any]:
         """The batch as steps, sometimes with a heartbeat that makes none of the waiting rows late."""
         choice = choices.number(0, 5)
-        if choice < (3 if self._slides or self._rows_meet else 4) or (oldest is None and not self._slides):
+        often = self._slides or self._stepwise
+        if choice < (2 if self._rows_meet else 3 if often else 4) or (
+            oldest is None and not (self._slides or self._stepwise)
+        ):
             return [batch]
         self._explicit = self._watermark(choices, oldest)
         return (
@@ -347,34 +381,55 @@ class _Heartbeats:
         return self._explicit
 
     def _watermark(self, choices: Choices, oldest: int | None) -> int:
-        """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where a
-        window lets the newest row of a stream end, or anywhere."""
+        """An allowed watermark: at the oldest waiting row; or before it: near a boundary of a slide, near where rows
+        begin or end, or anywhere."""
         longest = max(self._slides, default=0)
+        lag = self._lag if oldest is None else 0
         current = self._current()
         if oldest is not None:
             latest = self._clock.ticks(oldest)
-            if self._rows_meet and choices.chance(2):
+            if self._rows_meet and choices.chance(4 if self._stepwise else 2):
                 # A row ends here, and the next one has not arrived: what is passed now must not depend on it.
                 return latest if current is None else max(latest, current)
         else:
             latest = self._clock.ticks(max(self._newest.values(), default=0))
             latest = max(latest, latest if current is None else current) + longest
-            if self._lengths and choices.chance(2):
-                latest = max([latest, *self._ends()])
+            if self._windows and not choices.chance(3):
+                latest = max([latest, *(end + lag for end in self._ends())])
         latest = latest if current is None else max(latest, current)
         earliest = latest - 2 * longest if current is None else current
+        if self._stepwise and (events := self._events(earliest, latest, lag)) and not choices.chance(4):
+            return choices.pick(events)
+        if lag and choices.chance(2):
+            return earliest + (latest - earliest) // choices.pick([8, 4, 3, 2])
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)
             return latest - step * choices.number(0, (latest - earliest) // step)
-        marks = [end for end in self._ends() if earliest < end <= latest]
-        if not (marks and choices.chance(3)):
+        marks = [end + lag for end in self._ends() if earliest < end + lag <= latest]
+        if not (marks and choices.chance(2)):
             marks = [m for slide in self._slides for m in (-(-earliest // slide) * slide, latest // slide * slide)]
         found = dict.fromkeys(ticks for mark in marks for ticks in (mark, mark - 1, mark + 1))
         return choices.pick([latest, *(ticks for ticks in found if earliest <= ticks <= latest)])
 
+    def _events(self, earliest: int, latest: int, lag: int) -> list[int]:
+        """The next instants at which rows seen so far begin or end, so much later, and those next to them."""
+        found = {
+            instant
+            for stream, step in self._seen
+            for instants in self._validities(stream, step)
+            for instant in instants
+        }
+        coming = sorted(ticks + lag for ticks in found if ticks + lag > earliest)[:3]
+        return [ticks for event in coming for ticks in (event, event + 1, event - 1) if earliest <= ticks <= latest]
+
     def _ends(self) -> list[int]:
-        """Where windows let the newest row of each stream end, were it to begin with its event time."""
-        return [self._clock.ticks(newest) + length for newest in self._newest.values() for length in self._lengths]
+        """Where windows let the newest row of each stream end."""
+        return [end for stream, newest in self._newest.items() for _, end in self._validities(stream, newest)]
+
+    def _validities(self, stream: str, step: int) -> list[tuple[int, int]]:
+        """What the windows make of a row."""
+        time = self._clock.ticks(step)
+        return [window.validity(time) for name, window in self._windows if name == stream]
 
     def _current(self) -> int | None:
         """The watermark in force, in ticks."""

@@ -5,12 +5,13 @@ the choices of its scenario, then those of its changes, so that several lists of
 (whose expected result is computed once) and each still has a recording of its own.
 
 Choices lean to where migrations are hard: changes come in clusters, one before the other is over; derived state is
-lost right after a change; strategies that can only refuse the query's plans are tried now and then.
+lost right after a change, or shortly before a migration comes to its end; strategies that can only refuse the query's
+plans are tried now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from midstream.algebra.plan import Plan
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
+from midstream.testing.generators_moments import AroundSplit, moments_around_splits
 from midstream.testing.generators_queries import OPERATORS
 from midstream.testing.migration_cases import (
     REBUILDS,
@@ -29,7 +31,6 @@ from midstream.testing.migration_cases import (
     may_refuse,
     plans_of,
 )
-from midstream.testing.scripted_source import Push
 
 __all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
 
@@ -106,7 +107,7 @@ def _some_operators(choices: Choices) -> set[str]:
 def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
     """The scenario with a list of changes, at least one of them a migration."""
     _, plans = plans_of(scenario)
-    writer = _ChangeWriter(choices, plans, scenario.pushes, rebuilds and not choices.chance(4))
+    writer = _ChangeWriter(choices, plans, scenario, rebuilds and not choices.chance(4))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
     return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
@@ -115,12 +116,13 @@ def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = Tru
 class _ChangeWriter:
     """Writes a list of changes; `plan` is the one in force after those written so far, if none is refused."""
 
-    def __init__(self, choices: Choices, plans: Sequence[Plan], pushes: Sequence[Push], rebuilds: bool) -> None:
+    def __init__(self, choices: Choices, plans: Sequence[Plan], scenario: Scenario, rebuilds: bool) -> None:
         self.plan = choices.number(0, len(plans) - 1)
         self._choices = choices
         self._plans = plans
-        self._pushes = len(pushes)
-        self._with_rows = [number for number, push in enumerate(pushes) if push.rows]
+        self._scenario = scenario
+        self._pushes = len(scenario.pushes)
+        self._with_rows = [number for number, push in enumerate(scenario.pushes) if push.rows]
         self._rebuilds = rebuilds
         accepted = [way for way in STRATEGIES.values() if not _always_refuses(way, plans[0])]
         # These two take over state, where the others wait for it to end; some of the others accept joins alone.
@@ -129,6 +131,12 @@ class _ChangeWriter:
 
     def changes(self) -> list[Migrate | Rebuild]:
         choices = self._choices
+        if (
+            ("gen-mig", {}) in self._accepted
+            and choices.chance(2)
+            and (around := moments_around_splits(self._scenario))
+        ):
+            return self._around_a_split(choices.pick(around))
         # Before every stream has had a row there is little to replace, but no watermark either.
         if choices.chance(6):
             moment = choices.number(0, min(2, self._pushes))
@@ -139,8 +147,10 @@ class _ChangeWriter:
             moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
         changes: list[Migrate | Rebuild] = []
         if self._rebuilds and choices.chance(2):
-            before = max(choices.number(0, moment), choices.number(0, moment))
-            changes.append(Rebuild(before, choices.pick(REBUILDS)))
+            for _ in range(choices.pick([1, 1, 2, 4])):
+                before = max(choices.number(0, moment), choices.number(0, moment))
+                changes.append(Rebuild(before, choices.pick(REBUILDS)))
+            changes.sort(key=lambda change: change.before)
         for _ in range(choices.pick([1, 2, 2, 3, 4])):
             changes.append(self._migration(moment))
             if self._rebuilds and choices.pick([False, True, True]):
@@ -149,12 +159,29 @@ class _ChangeWriter:
             moment = self._later(moment)
         return changes
 
-    def _migration(self, moment: int) -> Migrate:
+    def _around_a_split(self, around: AroundSplit) -> list[Migrate | Rebuild]:
+        """A migration with GenMig; shortly before its end it is replaced, or computed again, or both."""
+        choices = self._choices
+        options: dict[str, Any] = {"shortened": True} if around.shortened else {}
+        if choices.chance(3):
+            options = {"variant": "positive-negative", **options}
+        changes: list[Migrate | Rebuild] = [self._migration(around.begins, ("gen-mig", options))]
+        if self._rebuilds and choices.chance(2):
+            changes.append(Rebuild(around.close, choices.pick(REBUILDS)))
+        if len(changes) == 1 or choices.chance(3):
+            changes.append(self._migration(around.close, choices.pick(_TAKING_OVER)))
+        if self._rebuilds and choices.chance(4):
+            changes.append(Rebuild(self._later(around.close), choices.pick(REBUILDS)))
+        return changes
+
+    def _migration(self, moment: int, way: tuple[str, Mapping[str, Any]] | None = None) -> Migrate:
         choices = self._choices
         # The plans next to each other differ in more than the order of joins, where the query allows that.
         step = choices.pick([1, choices.number(1, len(self._plans) - 1)])
         self.plan = (self.plan + step) % len(self._plans)
-        strategy, options = choices.pick(list(STRATEGIES.values()) if choices.chance(16) else self._accepted)
+        if way is None:
+            way = choices.pick(list(STRATEGIES.values()) if choices.chance(16) else self._accepted)
+        strategy, options = way
         return Migrate(moment, self.plan, strategy, options)
 
     def _later(self, moment: int) -> int:

@@ -9,10 +9,12 @@ from few rows, and run fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.choices import Choices
 from midstream.testing.generators_data import Clock, DeclaredStream
 from midstream.testing.generators_queries import SET_OPERATORS, QueryLimits
@@ -38,7 +40,7 @@ _WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
 _CONDITION_STYLES = ["cross"] * 5 + ["equality"] * 4 + ["theta"]
 _WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
-_SLIDES = [2, 3, 4, 5, 7, 8, 1]
+_SLIDES = [4, 3, 5, 7, 8, 2, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
 
 
@@ -59,8 +61,8 @@ class _Written:
 class PlanQueryWriter:
     """Writes one query over streams with plain columns.
 
-    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `slides` their slides in ticks,
-    and `lengths` for how many ticks their windows let rows be valid.
+    Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `windows` their streams and
+    windows as far as these end, and `cut` the streams below a distinct whose pieces matter.
     """
 
     choices: Choices
@@ -69,9 +71,10 @@ class PlanQueryWriter:
     limits: QueryLimits
     used: set[str] = field(default_factory=set)
     leaves: int = 0
-    slides: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
+    windows: list[tuple[str, WindowSpec]] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
     _names: int = 0
+    _slide: int | None = None
     _written: list[_Written] = field(default_factory=list)
 
     def query(self) -> str:
@@ -90,7 +93,12 @@ class PlanQueryWriter:
         return self._query(budget, None, 0, stateless=True)[0]
 
     def _final_beside_incremental(self, budget: int) -> str:
-        """A join of results that come when they are final with rows that come at once, and operators above it."""
+        """A join of results that come when they are final with rows that come at once, and operators above it.
+
+        Or a union of them, where each result shows whatever the rows are.
+        """
+        if self.choices.chance(3):
+            return self._final_united_with_rows()
         merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
         text, columns = self._final_joined_with_rows(budget, merging)
         if self.choices.chance(4):
@@ -98,46 +106,73 @@ class PlanQueryWriter:
             text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
         return text
 
+    def _final_united_with_rows(self) -> str:
+        """An aggregate over a join, mostly of a stream with itself, in a union with a stream.
+
+        It mostly has results for all instants up to the end of its latest row, and no other operator hides them.
+        """
+        with self._limited_to({"slide"}, self._some_slide()):
+            relations = [self._relation(1, _DEEPEST, False, 2)]
+            other = self._relation(1, _DEEPEST, False, 2) if self.choices.chance(4) else self._again(relations[0])
+            if not self.choices.chance(4):
+                self.limits = replace(self.limits, conditions={"cross"})
+            text, _ = self._block("aggregate", [*relations, other], 1)
+        with self._limited_to({"range"}):
+            rows, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
+        return f"{text} UNION ALL ({rows})"
+
+    def _again(self, relation: tuple[str, list[str]]) -> tuple[str, list[str]]:
+        """The same window once more as a FROM item."""
+        alias = self._name("r")
+        self.leaves += 1
+        text, columns = relation
+        return f"{text.rpartition(' ')[0]} {alias}", [f"{alias}.{column.rpartition('.')[2]}" for column in columns]
+
     def _final_joined_with_rows(self, budget: int, operator: str) -> tuple[str, list[str]]:
         """The operator over a join of an aggregate, a difference or a distinct with streams, as (text, columns)."""
         final = self.choices.pick(_FINAL if budget > 2 else _FINAL[:1])
         share = 1 if final in ("aggregate", "distinct") else 2
-        if final == "aggregate" and budget > 2 and self.choices.chance(2):
+        if final == "aggregate" and budget > 2 and not self.choices.chance(4):
             # Aggregates over joins have partial aggregates to be exchanged for.
             share = 2
-        limits = self.limits
-        if "slide" in limits.windows:
-            self.limits = replace(limits, windows={"slide"})
-        text, columns = self._query(share, None, 1, stateless=False, operator=final)
-        self.limits = limits
+        with self._limited_to({"slide"}, self._some_slide()):
+            text, columns = self._query(share, None, 1, stateless=False, operator=final)
         relations = [self._subquery(text, columns)]
         relations += [self._relation(1, 1, False, 2) for _ in range(max(1, budget - share))]
         return self._block(operator, relations, None)
 
     def _final_beside_final(self) -> str:
-        """Results that come when they are final, side by side in a join or a union, maybe with rows that come at once.
+        """Results that come when they are final: in a join or a union, maybe with rows that come at once, or alone.
 
         At least one of them can be computed in different ways, which are final up to different instants: what replaces
         it begins where it ended, and the others go on where they are, ahead or behind. Equal ones, each of which may be
         computed in its own way, must not be taken for each other.
         """
+        if self.choices.chance(4):
+            text, columns = self._differences(together=True)
+            text, _ = self._block("aggregate", [self._subquery(text, columns)], 1)
+            return f"{text} UNION ALL ({text})"
         before = self.leaves
         text, columns = self._exchangeable()
         leaves = self.leaves - before
+        if self.choices.chance(5):
+            return text
+        is_joined = not self.choices.chance(3)
         if self.choices.chance(2):
-            self.leaves += leaves
+            # A union of equal parts has no more results than each of them: there may be as many rows.
+            self.leaves += leaves * is_joined
             other, others = text, columns
         elif self.choices.chance(2):
             other, others = self._exchangeable()
         else:
             other, others = self._query(1, 1, _DEEPEST, stateless=False, operator="aggregate")
+        if is_joined:
+            relations = [self._subquery(text, columns), self._subquery(other, others), *self._beside(2)]
+            return self._block(self.choices.pick(["plain", "plain", "distinct"]), relations, None)[0]
+        text += f" UNION ALL ({other})"
         if self.choices.chance(3):
-            text += f" UNION ALL ({other})"
-            if self.choices.chance(3):
-                text += f" UNION ALL ({self._query(1, 1, _DEEPEST, stateless=False, operator='plain')[0]})"
-            return text
-        relations = [self._subquery(text, columns), self._subquery(other, others), *self._beside(2)]
-        return self._block(self.choices.pick(["plain", "plain", "distinct"]), relations, None)[0]
+            text += f" UNION ALL ({self._query(1, 1, _DEEPEST, stateless=False, operator='plain')[0]})"
+        return text
 
     def _exchangeable(self) -> tuple[str, list[str]]:
         """An aggregate that may have a partial one below its join, or an operator over differences in some order.
@@ -147,18 +182,34 @@ class PlanQueryWriter:
         """
         if self.choices.chance(3):
             return self._query(2, 1, _DEEPEST, stateless=False, operator="aggregate")
-        # Rows of a join are many, so that some are left.
-        text, columns = self._query(self.choices.pick([2, 2, 1]), 1, _DEEPEST, stateless=False, operator="plain")
-        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
-        for kind in kinds if self.choices.chance(2) else reversed(kinds):
-            other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=kind)
-            text += f" EXCEPT ALL ({other})"
+        text, columns = self._differences(together=self.choices.chance(3))
         if self.choices.chance(4):
             return text, columns
         if self.choices.chance(4):
             other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
             return f"{text} EXCEPT ({other})", columns
         return self._block("aggregate", [self._subquery(text, columns)], 1)
+
+    def _differences(self, together: bool) -> tuple[str, list[str]]:
+        """Rows, and two inputs subtracted from them, as (text, columns).
+
+        If all windows slide `together` except for those of what is subtracted first or last, each order of the two is
+        final up to another instant.
+        """
+        windows, slide, joined = [set(self.limits.windows)] * 3, None, self.choices.pick([2, 2, 1])
+        if together:
+            slide, joined = self.choices.pick(_SLIDES[:5]), 1
+            windows = self.choices.pick([[{"slide"}, {"range"}, {"slide"}], [{"slide"}, {"slide"}, {"range"}]])
+        with self._limited_to(windows[0], slide):
+            # Rows of a join are many, so that some are left.
+            text, columns = self._query(joined, 1, _DEEPEST, stateless=False, operator="plain")
+        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
+        ordered = kinds if self.choices.chance(2) else kinds[::-1]
+        for operator, own in zip(ordered, windows[1:], strict=True):
+            with self._limited_to(own, slide):
+                other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=operator)
+            text += f" EXCEPT ALL ({other})"
+        return text, columns
 
     def _final_over_distinct(self, budget: int) -> str:
         """An operator whose results come when they are final, over a DISTINCT.
@@ -174,6 +225,7 @@ class PlanQueryWriter:
                 # Rows of one stream meet in time more often than those of a join.
                 budget = 1
             text, columns = self._query(budget, None, _DEEPEST, stateless=False, operator=operator)
+        self.cut = set(self.used)
         if self.choices.chance(4):
             return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
         limits = self.limits
@@ -192,6 +244,18 @@ class PlanQueryWriter:
         if beside := self._beside(3):
             return self._block("plain", [self._subquery(text, columns), *beside], None)[0]
         return text
+
+    @contextmanager
+    def _limited_to(self, kinds: set[str], slide: int | None = None) -> Iterator[None]:
+        """Write windows of these kinds alone, if they are allowed. If there is a slide, all that slide do so by it."""
+        limits = self.limits
+        self.limits, self._slide = replace(limits, windows=kinds & set(limits.windows) or limits.windows), slide
+        yield
+        self.limits, self._slide = limits, None
+
+    def _some_slide(self) -> int | None:
+        """A slide for several windows, or none: then each has its own."""
+        return self.choices.pick(_SLIDES[:5]) if self.choices.chance(2) else None
 
     def _subquery(self, text: str, columns: list[str]) -> tuple[str, list[str]]:
         """The query as a FROM item."""
@@ -308,10 +372,10 @@ class PlanQueryWriter:
         # Event times are values, too, but rows that differ in time alone make neither groups nor matches.
         first = 0 if self.clock.unit is None and self.choices.chance(8) else 1
         columns = [column.name for column in declared.columns[first:]]
-        text = f"{declared.stream.name}{self._window(stateless and beside == 1)} {alias}"
+        text = f"{declared.stream.name}{self._window(declared, stateless and beside == 1)} {alias}"
         return text, [f"{alias}.{column}" for column in columns]
 
-    def _window(self, stateless: bool) -> str:
+    def _window(self, declared: DeclaredStream, stateless: bool) -> str:
         kinds = [kind for kind in _WINDOW_WEIGHTS if kind in self.limits.windows and (stateless or kind != "none")]
         kind = self.choices.pick([kind for kind in kinds or ["range"] for _ in range(_WINDOW_WEIGHTS[kind])])
         if kind == "none":
@@ -320,14 +384,13 @@ class PlanQueryWriter:
             return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
         width = self.choices.pick(_WIDTHS)
         if kind == "range":
-            self.lengths.append(self.clock.ticks(width) + 1)
+            self.windows.append((declared.stream.name, WindowSpec(self.clock.ticks(width))))
             return f" [RANGE {self._length(width)}]"
-        slide = self.choices.pick(_SLIDES)
-        self.slides.append(self.clock.ticks(slide))
+        slide = self._slide or self.choices.pick(_SLIDES)
         if width < slide and not self.choices.chance(4):
             # Rows are valid nowhere if a slide passes over them.
             width += slide
-        self.lengths.append(self.clock.ticks(-(-width // slide) * slide))
+        self.windows.append((declared.stream.name, WindowSpec(self.clock.ticks(width), self.clock.ticks(slide))))
         return f" [RANGE {self._length(width)} SLIDE {self._length(slide)}]"
 
     def _length(self, steps: int) -> str:
