@@ -141,6 +141,9 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     rows_out: int
     probes: int
     compared: int
+    suspended: int = 0
+    """Tuples kept back by just-in-time processing; ``resumed`` were let go later."""
+    resumed: int = 0
     state_rows: int
     state_bytes: int
 
