@@ -114,6 +114,7 @@ class Compiler:
             left, right = (waits, demand) if waiting == 0 else (demand, waits)
             join = JoinOperator(plan, left, right, self.chunk_rows)
             join.consumer_input = 1 - waiting
+            demand.side = join.sides[1 - waiting]
         for place, side in enumerate(join.sides):
             side.is_partial = bool(consumers) or place == waiting
         return join

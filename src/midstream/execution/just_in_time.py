@@ -44,15 +44,15 @@ class JustInTime:
       a tenth of the memory and let some tuples pass that nobody needs.
     - ``type_two``: also suspend tuples that are combined already, where they enter the next join.
     - ``propagate``: let tuples wait for all consumers above them, not only for the next one.
-    - ``least_share``: an operator that keeps back a smaller share of its tuples switches itself off.
-    - ``trial_rows``: after how many tuples that is decided, each time.
+    - ``least_share``: a consumer because of which a smaller share of an operator's tuples is kept back is not asked.
+    - ``trial_rows``: after how many tuples an operator reviews whom it asks.
     """
 
-    detection: Literal["exact", "bloom"] = "exact"
+    detection: Literal["exact", "bloom"] = "bloom"
     type_two: bool = True
     propagate: bool = True
     least_share: float = 0.1
-    trial_rows: int = 10_000
+    trial_rows: int = 1_000
 
     def __post_init__(self) -> None:
         if self.detection not in ("exact", "bloom"):
@@ -89,7 +89,7 @@ class JustInTime:
         """A join input whose tuples wait for the consumers above."""
         if not consumers or (isinstance(_below(plan), Join) and not self.type_two):
             return child
-        demands = [consumer.demanded_of(child) for consumer in consumers]
+        demands = [consumer.demanded_of(child) for consumer in reversed(consumers)]
         return SuspendOperator(child, demands, self.least_share, self.trial_rows)
 
 

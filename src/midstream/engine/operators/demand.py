@@ -6,22 +6,26 @@ below the other input can contribute to a result only if this input has a partne
 back. In the words of Yang and Papadias (2008), the join is the *consumer*, whose feedback, suspension and resumption,
 is read here by the *producers* below its other input.
 
-State: for each key that a producer asks for, the codes of the tuples that have not ended, and until when. An input
-without a tuple demands nothing: the empty tuple ∅ is non-demanded, which is demand-driven operator execution (DOE).
+An input without a tuple demands nothing: the empty tuple ∅ is non-demanded, which is demand-driven operator execution
+(DOE). Keys are noted as long as somebody asks for them: whoever starts to is told of the tuples that the join holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from midstream.algebra.expressions import Expression
 from midstream.engine.batch import Batch
+from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.key_codes import KeyCodes
-from midstream.engine.operators.operator import Operator, StatefulOperator
-from midstream.engine.operators.state_handle import StateHandle, StateKey
+from midstream.engine.operators.operator import Operator
 from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
+
+if TYPE_CHECKING:
+    from midstream.engine.operators.join_side import JoinSide
 
 __all__ = ["DemandOperator", "KeyDemand"]
 
@@ -29,87 +33,105 @@ _NONE = np.empty(0, np.int64)
 
 
 class KeyDemand:
-    """What a join demands of its other input by one key. Without users it is not kept up to date."""
+    """What a join demands of its waiting input by one key, as long as it has users."""
 
-    def __init__(
-        self, consumer: DemandOperator, keys: Sequence[Expression], demanded: DemandedKeys | BloomDemandedKeys
-    ) -> None:
+    def __init__(self, consumer: DemandOperator, keys: Sequence[Expression]) -> None:
         self.consumer = consumer
-        self.demanded = demanded
-        self.users = 0
-        """Operators that suspend tuples by it."""
         self.announced = _NONE
         """The codes of the latest push's tuples."""
         self._codes = KeyCodes(consumer.layout, keys)
+        self._users = 0
+        self._demanded = consumer.make_demanded_keys()
 
-    def note(self, batches: Sequence[Batch]) -> None:
+    def __len__(self) -> int:
+        return len(self._demanded)
+
+    @property
+    def is_used(self) -> bool:
+        return self._users > 0
+
+    @property
+    def bytes(self) -> int:
+        return self._demanded.bytes if self.is_used else 0
+
+    def start(self) -> None:
+        """Have a user more: from now on the keys of all tuples that the join holds are known."""
+        self._users += 1
+        if self._users == 1:
+            self._demanded = self.consumer.make_demanded_keys()
+            for batch in self.consumer.tuples_held():
+                self._note(batch)
+
+    def stop(self) -> None:
+        """Have a user less."""
+        self._users -= 1
+        if self._users == 0:
+            self._demanded = self.consumer.make_demanded_keys()
+            self.announced = _NONE
+
+    def announce(self, batches: Sequence[Batch]) -> None:
         """Note the keys of new tuples, and announce them."""
-        announced = [_NONE]
-        for batch in batches:
-            codes, valid = self._codes.of(batch)
-            ends = batch.valid_to
-            if valid is not None:
-                codes, ends = codes[valid], ends[valid]
-            self.demanded.add(codes, ends)
-            announced.append(codes)
-        self.announced = np.concatenate(announced)
+        self.announced = np.concatenate([_NONE, *(self._note(batch) for batch in batches)])
+
+    def contains(self, codes: Ints, starts: Ints) -> Flags:
+        """Whether the join has, or may have, a partner that ends after the start, for each code and start."""
+        return self._demanded.contains(codes, starts)
+
+    def expire(self, frontier: int) -> None:
+        self._demanded.expire(frontier)
+
+    def _note(self, batch: Batch) -> Ints:
+        codes, valid = self._codes.of(batch)
+        ends = batch.valid_to
+        if valid is not None:
+            codes, ends = codes[valid], ends[valid]
+        self._demanded.add(codes, ends)
+        return codes
 
 
-class DemandOperator(StatefulOperator):
-    """Passes the tuples of one join input on, and notes what they demand of the other."""
+class DemandOperator(Operator):
+    """Passes the tuples of a join's consumer input on, and notes what they demand of the other input."""
 
-    def __init__(self, child: Operator, make: Callable[[], DemandedKeys | BloomDemandedKeys]) -> None:
+    side: JoinSide
+    """The join's side that these tuples go to."""
+
+    def __init__(self, child: Operator, make_demanded_keys: Callable[[], DemandedKeys | BloomDemandedKeys]) -> None:
         super().__init__("Demand", child.layout, (child,))
-        self._make = make
+        self.make_demanded_keys = make_demanded_keys
         self._demands: dict[tuple[str, ...], KeyDemand] = {}
+        self._latest: list[Batch] = []
 
     def by_key(self, keys: Sequence[Expression]) -> KeyDemand:
         """What is demanded by these columns of the input; without columns: anything, as long as there is a tuple."""
         name = tuple(key.text for key in keys)
         if name not in self._demands:
-            self._demands[name] = KeyDemand(self, keys, self._make())
-        self._demands[name].users += 1
+            self._demands[name] = KeyDemand(self, keys)
         return self._demands[name]
 
+    def tuples_held(self) -> list[Batch]:
+        """The tuples that the join holds, and those of this push, which it may not have yet."""
+        held = self.side.batch_of(self.side.state.everything().tuples)
+        return [held.filtered(held.valid_to > held.layout.released), *self._latest]
+
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        batches = [batch for batch in inputs[0] if len(batch)]
-        count = sum(len(batch) for batch in batches)
+        self._latest = [batch for batch in inputs[0] if len(batch)]
+        count = sum(len(batch) for batch in self._latest)
         self.counters.rows_in += count
         self.counters.rows_out += count
         for demand in self._demands.values():
-            if demand.users:
-                demand.note(batches)
-        yield from batches
+            if demand.is_used:
+                demand.announce(self._latest)
+        yield from self._latest
 
     def expire(self, retention: int) -> None:
+        self._latest = []
         for demand in self._demands.values():
-            demand.demanded.expire(retention)
-
-    @property
-    def join_below(self) -> None:
-        """What is below must be known before anything is demanded: it is not completed on demand."""
-        return None
+            demand.expire(retention)
 
     @property
     def state_rows(self) -> int:
-        return sum(len(demand.demanded) for demand in self._demands.values() if demand.users)
+        return sum(len(demand) for demand in self._demands.values())
 
     @property
     def state_bytes(self) -> int:
-        return sum(demand.demanded.bytes for demand in self._demands.values() if demand.users)
-
-    # State: rebuilt from the input's history, because what is demanded is cheap to note.
-
-    @property
-    def state_key(self) -> StateKey:
-        return ("demand", str(id(self)))
-
-    @property
-    def shapes_output(self) -> bool:
-        return False
-
-    def serves(self, needed: StateHandle, retention: int) -> bool:
-        return False
-
-    def adopt(self, donor: StateHandle) -> None:
-        raise AssertionError("what is demanded is noted anew")
+        return sum(demand.bytes for demand in self._demands.values())

@@ -25,13 +25,15 @@ its other input, however deep they are (their section III-C). The names there, a
 nobody waits in a circle. Take a result, and a join of the plan all whose consumers above have a partner for the
 result's components, from the root down. Its consumer input emits its part of the result, by induction over the size of
 the plan; so the join has a partner for the components below its waiting input, which therefore come out, too. In
-``(a b) (c d)`` the paper's rule lets ``a`` wait for a partner in ``c d``, and ``c`` for one in ``a b``: where each lacks
-what the other keeps back, results are lost.
+``(a b) (c d)`` the paper's rule lets ``a`` wait for a partner in ``c d``, and ``c`` for one in ``a b``: where each
+lacks what the other keeps back, results are lost.
 
 State: a blacklist per consumer. A tuple is in that of the first consumer that has no partner for it, until it ends.
 
-Where most tuples are demanded anyway, looking is a waste: then the operator switches itself off for good, and lets all
-tuples pass.
+Looking for partners costs time and memory, and pays only where many tuples have none. So an operator starts with the
+nearest consumer, and reviews its choice again and again: a consumer that keeps back too few tuples is not asked any
+more (its suspended tuples go on), and while too many tuples pass, the next consumer is tried. One that did not pay is
+tried again later, each time after twice as long.
 """
 
 from __future__ import annotations
@@ -53,11 +55,22 @@ from midstream.engine.state.join_state import FROM, REFERENCES, TO
 __all__ = ["SuspendOperator"]
 
 
+ENOUGH = 0.8
+"""No further consumer is tried while this share of the tuples is kept back."""
+UNSETTLED = 8
+"""Reviews after which whole batches are taken."""
+FADING = 0.9
+"""How much of what was counted before a trial still counts in the next one."""
+FIRST_PAUSE = 8
+"""Reviews until a consumer that did not pay is tried again, the first time."""
+
+
 class SuspendOperator(StatefulOperator):
     """Keeps back the tuples of a join input that some consumer above has no partner for.
 
-    ``least_share`` of the tuples must be kept back, otherwise the operator switches itself off; it is decided each time
-    after ``trial_rows`` tuples.
+    ``demands`` are those of the consumers, from the nearest to the topmost, each with the key that is compared. One
+    that keeps back less than ``least_share`` of the tuples is not asked; that is reviewed after every ``trial_rows``
+    tuples.
     """
 
     def __init__(
@@ -68,12 +81,13 @@ class SuspendOperator(StatefulOperator):
         trial_rows: int,
     ) -> None:
         super().__init__(f"Suspend {child.name}", child.layout, (child,))
-        self.is_on = True
         self._consumers = [_Consumer(demand, KeyCodes(child.layout, keys), child) for demand, keys in demands]
         self._least_share = least_share
         self._trial_rows = trial_rows
         self._seen = 0
-        self._kept_back = 0
+        self._passed = 0
+        self._reviews = 0
+        self._is_started = False
 
     def advance(self, watermark: int) -> None:
         # A suspended tuple comes out when a partner arrives, however late that is for its own stream.
@@ -93,49 +107,63 @@ class SuspendOperator(StatefulOperator):
         """Tuples may come out though none came in."""
         return True
 
+    @property
+    def consumers_asked(self) -> int:
+        """How many consumers are asked at present: 0 if it does not pay to ask any."""
+        return sum(consumer.is_asked for consumer in self._consumers)
+
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
+        if not self._is_started:
+            self._consumers[0].start()
+            self._is_started = True
+        for consumer in self._consumers:
+            yield from self._resumed(consumer.resumed())
         new = concatenate(self.layout, list(inputs[0]))
         self.counters.rows_in += len(new)
-        if not self.is_on:
-            passed = [new]
-        else:
-            resumed = [self._demanded(consumer.resumed()) for consumer in self._consumers]
-            demanded = self._demanded(new)
-            self.counters.suspended += len(new) - len(demanded)
-            self.counters.resumed += sum(len(batch) for batch in resumed)
-            passed = [demanded, *resumed]
-            self._judge(len(new), len(new) - len(demanded) - sum(len(batch) for batch in resumed))
-            if not self.is_on:
-                passed += self._release()
-        for batch in passed:
-            if len(batch):
-                self.counters.rows_out += len(batch)
-                yield batch
+        # While it is not known whom to ask, a large batch is taken in pieces, with a review after each.
+        most = self._trial_rows if self._reviews < UNSETTLED else max(1, len(new))
+        for start in range(0, len(new), most):
+            piece = new.sliced(start, min(len(new), start + most))
+            demanded = self._demanded(piece)
+            self.counters.suspended += len(piece) - len(demanded)
+            self._seen += len(piece)
+            yield from self._passing(demanded)
+            if self._seen >= self._trial_rows:
+                yield from self._review()
+
+    def _resumed(self, batch: Batch) -> Iterator[Batch]:
+        """What was on a blacklist, as far as all other consumers demand it."""
+        demanded = self._demanded(batch)
+        self.counters.resumed += len(demanded)
+        yield from self._passing(demanded)
+
+    def _passing(self, batch: Batch) -> Iterator[Batch]:
+        if len(batch):
+            self._passed += len(batch)
+            self.counters.rows_out += len(batch)
+            yield batch
 
     def _demanded(self, batch: Batch) -> Batch:
-        """The tuples that every consumer has a partner for; the others are put on a blacklist."""
+        """The tuples that every consumer asked has a partner for; the others are put on a blacklist."""
         for consumer in self._consumers:
-            if len(batch) == 0:
-                break
-            batch = consumer.demanded(batch)
+            if len(batch) and consumer.is_asked:
+                batch = consumer.demanded(batch)
         return batch
 
-    def _judge(self, seen: int, kept_back: int) -> None:
-        """Switch off if too few tuples are kept back."""
-        self._seen += seen
-        self._kept_back += kept_back
-        if self._seen >= self._trial_rows:
-            if self._kept_back < self._least_share * self._seen:
-                self.is_on = False
-            self._seen = self._kept_back = 0
-
-    def _release(self) -> Iterator[Batch]:
-        """Everything that is suspended, for good."""
+    def _review(self) -> Iterator[Batch]:
+        """Decide whom to ask from now on; gives the tuples that nobody keeps back any more."""
+        passing = self._passed / self._seen
         for consumer in self._consumers:
-            consumer.demand.users -= 1
-            batch = consumer.batch_of(consumer.blacklist.take_all())
-            self.counters.resumed += len(batch)
-            yield batch
+            if consumer.is_asked and not consumer.pays(self._least_share):
+                yield from self._resumed(consumer.stop())
+        for consumer in self._consumers:
+            consumer.begin_trial()
+        if passing > 1 - ENOUGH:
+            untried = [consumer for consumer in self._consumers if not consumer.is_asked and consumer.pause <= 0]
+            if untried:
+                untried[0].start()
+        self._seen = self._passed = 0
+        self._reviews += 1
 
     def expire(self, retention: int) -> None:
         for consumer in self._consumers:
@@ -178,24 +206,64 @@ class _Consumer:
     def __init__(self, demand: KeyDemand, codes: KeyCodes, child: Operator) -> None:
         self.demand = demand
         self.blacklist = Blacklist(len(child.layout.stores))
+        self.is_asked = False
+        self.pause = 0
+        """Reviews until the consumer may be asked again."""
+        self._next_pause = FIRST_PAUSE
         self._layout = child.layout
         self._codes = codes
+        self._seen = 0
+        self._suspended = 0
+        self._suspended_lately = 0.0
+        self._resumed_lately = 0.0
+
+    def pays(self, least_share: float) -> bool:
+        """Whether enough of the tuples are suspended, and enough of these stay so."""
+        if self._seen == 0:
+            return True
+        stays = self._resumed_lately <= (1 - least_share) * self._suspended_lately
+        return self._suspended >= least_share * self._seen and stays
+
+    def begin_trial(self) -> None:
+        self._seen = self._suspended = 0
+        self._suspended_lately *= FADING
+        self._resumed_lately *= FADING
+        if not self.is_asked:
+            self.pause -= 1
+
+    def start(self) -> None:
+        """Ask the consumer from now on."""
+        self.is_asked = True
+        self.demand.start()
+
+    def stop(self) -> Batch:
+        """Do not ask the consumer any more; gives the tuples that were suspended because of it."""
+        self.is_asked = False
+        self.demand.stop()
+        self.pause, self._next_pause = self._next_pause, 2 * self._next_pause
+        return self.batch_of(self.blacklist.take_all())
 
     def resumed(self) -> Batch:
         """The tuples whose key has been announced."""
-        return self.batch_of(self.blacklist.take(self.demand.announced))
+        taken = self.batch_of(self.blacklist.take(self.demand.announced))
+        self._resumed_lately += len(taken)
+        return taken
 
     def demanded(self, batch: Batch) -> Batch:
         """The tuples that are demanded; the others are suspended, or dropped if they cannot have a partner."""
         codes, valid = self._codes.of(batch)
-        is_demanded = self.demand.demanded.contains(codes, batch.valid_from)
+        is_demanded = self.demand.contains(codes, batch.valid_from)
         rest: Flags = ~is_demanded
         if valid is not None:
             is_demanded, rest = is_demanded & valid, rest & valid
         if rest.any():
             places = np.flatnonzero(rest)
             self.blacklist.add(codes[places], _tuples(batch, places))
-        return batch.filtered(is_demanded)
+        demanded = batch.filtered(is_demanded)
+        self._seen += len(batch)
+        self._suspended += len(batch) - len(demanded)
+        self._suspended_lately += len(batch) - len(demanded)
+        return demanded
 
     def batch_of(self, tuples: Ints) -> Batch:
         references = np.ascontiguousarray(tuples[:, REFERENCES:].T)

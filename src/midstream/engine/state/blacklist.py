@@ -16,16 +16,16 @@ from midstream.engine.state.join_state import REFERENCES, TO
 
 __all__ = ["Blacklist"]
 
-_SMALLEST = 64
+_FEWEST_CHAINS = 16
 
 
 class Blacklist:
-    """Tuples as rows of (valid_from, valid_to, references …), in the chains of a hash table; equal codes are neighbours."""
+    """Tuples as rows of (valid_from, valid_to, references …), in the chains of a hash table."""
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._clear(_SMALLEST)
         self._frontier = BEGINNING
+        self._clear(0)
 
     def __len__(self) -> int:
         """Tuples held, including some that have ended."""
@@ -61,7 +61,7 @@ class Blacklist:
     def take_all(self) -> Ints:
         """Take out all tuples that have not ended."""
         tuples: Ints = self._tuples[_linked(self._heads, self._next, self._held)]
-        self._clear(_SMALLEST)
+        self._clear(0)
         return tuples[tuples[:, TO] > self._frontier]
 
     def expire(self, frontier: int) -> None:
@@ -71,8 +71,8 @@ class Blacklist:
     def _clear(self, capacity: int) -> None:
         self._codes = np.empty(capacity, np.int64)
         self._tuples = np.empty((capacity, REFERENCES + self._width), np.int64)
-        self._next = np.full(capacity, -1)
-        self._heads = np.full(capacity, -1)
+        self._next = np.empty(capacity, np.int32)
+        self._heads = np.full(max(_FEWEST_CHAINS, 1 << (capacity // 2).bit_length()), -1, np.int32)
         self._used = self._held = self._distinct = 0
 
     def _link(self, codes: Ints, tuples: Ints) -> None:
@@ -84,16 +84,11 @@ class Blacklist:
         self._used = end
 
     def _make_room(self, wanted: int) -> None:
-        """Forget what has ended or was taken out; grow if that is not enough."""
+        """Forget what has ended or was taken out, and leave a third free: each tuple is moved a few times."""
         places = _linked(self._heads, self._next, self._held)
         places = places[self._tuples[places, TO] > self._frontier]
         codes, tuples = self._codes[places], self._tuples[places]
-        needed = len(places) + wanted
-        if 4 * needed > 3 * len(self._codes) or 8 * needed < len(self._codes):
-            self._clear(max(_SMALLEST, 1 << (2 * needed - 1).bit_length()))
-        else:
-            self._next[:], self._heads[:] = -1, -1
-            self._used = self._held = self._distinct = 0
+        self._clear(len(places) + wanted + max(64, len(places) // 3))
         self._link(codes, tuples)
 
 

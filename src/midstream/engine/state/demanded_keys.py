@@ -4,7 +4,7 @@ A tuple is *demanded* by a consumer if the consumer holds a partner for it, or m
 certain it is yes. A superfluous yes costs a partial result that nobody needs; a wrong no would lose results.
 
 `DemandedKeys` remembers every code with the latest end of its tuples. `BloomDemandedKeys` remembers codes in Bloom
-filters (Yang and Papadias 2008, section IV-A), 12 bits per tuple instead of 32 bytes or more, and says yes by mistake
+filters (Yang and Papadias 2008, section IV-A), 16 bits per tuple instead of 32 bytes or more, and says yes by mistake
 now and then. Filters cannot forget, so there are several, one after the other: one is dropped when all its tuples have
 ended.
 """
@@ -20,8 +20,8 @@ from midstream.engine.kernels import Flags, Ints, compiled
 __all__ = ["BloomDemandedKeys", "DemandedKeys"]
 
 _SMALLEST = 64
-_BITS_PER_CODE = 12
-"""With two bits set for each code, about 2 % of the answers are yes by mistake."""
+_BITS_PER_CODE = 16
+"""With four bits set for each code, about one answer in a hundred is yes by mistake."""
 _SMALLEST_FILTER = 1024
 
 
@@ -49,7 +49,7 @@ class DemandedKeys:
         if len(codes) == 0:
             return
         self.latest_end = max(self.latest_end, int(ends.max()))
-        if 2 * (self._count + len(codes)) > len(self._codes):
+        if 3 * (self._count + len(codes)) > 2 * len(self._codes):
             self._make_room(len(codes))
         self._count += _put(self._codes, self._ends, codes, ends)
 
@@ -65,13 +65,13 @@ class DemandedKeys:
     def _make_room(self, wanted: int) -> None:
         alive = np.flatnonzero(self._ends > self._frontier)
         codes, ends = self._codes[alive], self._ends[alive]
-        size = max(_SMALLEST, 1 << (4 * (len(alive) + wanted)).bit_length())
+        size = max(_SMALLEST, 1 << (2 * (len(alive) + wanted) - 1).bit_length())
         self._codes, self._ends = np.zeros(size, np.int64), np.full(size, BEGINNING)
         self._count = _put(self._codes, self._ends, codes, ends)
 
 
 class BloomDemandedKeys:
-    """Bloom filters, the latest of which is being filled. Each is twice as large as what the one before it took."""
+    """Bloom filters, the latest of which is being filled: about four for as many tuples as live at a time."""
 
     def __init__(self) -> None:
         self.latest_end = BEGINNING
@@ -148,13 +148,21 @@ def _contained(codes, ends, wanted, starts):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _bits(word):  # type: ignore[no-untyped-def]
+    """Four bits of a word of a filter, chosen by a mixed code."""
+    bits = np.uint64(0)
+    for _ in range(4):
+        bits |= np.uint64(1) << (word & np.uint64(63))
+        word >>= np.uint64(6)
+    return bits
+
+
+@compiled
 def _set_bits(words, codes):  # type: ignore[no-untyped-def]
     mask = np.uint64(words.shape[0] - 1)
     for code in codes:
         word = mixed(code)
-        words[(word >> np.uint64(12)) & mask] |= (np.uint64(1) << (word & np.uint64(63))) | (
-            np.uint64(1) << ((word >> np.uint64(6)) & np.uint64(63))
-        )
+        words[(word >> np.uint64(24)) & mask] |= _bits(word)
 
 
 @compiled
@@ -163,6 +171,6 @@ def _bits_set(words, codes):  # type: ignore[no-untyped-def]
     mask = np.uint64(words.shape[0] - 1)
     for i in range(codes.shape[0]):
         word = mixed(codes[i])
-        bits = (np.uint64(1) << (word & np.uint64(63))) | (np.uint64(1) << ((word >> np.uint64(6)) & np.uint64(63)))
-        found[i] = words[(word >> np.uint64(12)) & mask] & bits == bits
+        bits = _bits(word)
+        found[i] = words[(word >> np.uint64(24)) & mask] & bits == bits
     return found
