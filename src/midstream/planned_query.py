@@ -12,7 +12,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.errors import BadPlan, BadStreamDeclaration
-from midstream.planning import default_plan, equivalent_plans, plan_with_join_order
+from midstream.planning import default_plan, equivalent_plans, is_derivable, plan_with_join_order
 
 __all__ = ["PlannedQuery"]
 
@@ -56,6 +56,10 @@ class PlannedQuery:
             plan = self.plan(plan)
         self._check_own(plan)
         return plan
+
+    def has(self, plan: Plan) -> bool:
+        """Whether the plan is one of this query's by what it computes, whatever it is marked as."""
+        return is_derivable(plan, self._bound)
 
     def _own(self, plan: Plan) -> Plan:
         plan.mark_as_derived_from(self._bound.identity)

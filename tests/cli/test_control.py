@@ -1,5 +1,6 @@
 """``midstream migrate`` and ``midstream status`` against a query in another process, here played by a thread."""
 
+import dataclasses
 import json
 import os
 import re
@@ -8,17 +9,24 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
 
+from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan_json import plan_to_json
 from midstream.cli.run import _check_control
 from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, PathProblem
+from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.migration.record import MigrationFigures
-from midstream.runtime.control import is_for
+from midstream.planning.partitioning import partition
+from midstream.runtime.control import ControlDirectory, is_for
 from midstream.runtime.messages import CellMigration, Finish, MigrationEntry, MigrationOutcome
+from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.remote import RemoteQuery
+from midstream.runtime.stream_counters import StreamCounters
 from tests.cli.commanding import call, control_of, reported
 
 FIGURES = MigrationFigures(started=1.0, ended=1.5)
@@ -224,8 +232,26 @@ def test_a_damaged_query_is_told_of_with_a_code_of_its_own(control, change):
 def test_a_damaged_run_file_is_told_of(tmp_path, content):
     path = tmp_path / "run.json"
     os.mkfifo(path) if content is None else path.write_text(content)
-    with pytest.raises((NotRunning, PathProblem), match=r"run\.json"):
+    with pytest.raises((MalformedMessage, PathProblem), match=r"run\.json"):
         RunFile.read(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["version", "query", "streams", "sink", "checkpoint", "settings"])
+@pytest.mark.parametrize("value", [None, 5, [5], {"format": 5}, "x"])
+def test_a_damaged_run_file_does_not_switch_off_the_check_of_the_sink(tmp_path, place, value):
+    """A run was continued with another sink then, and its results were in two places."""
+    asked = RunFile("SELECT ts FROM s [NOW]", (), Sink("parquet", "/out"), tmp_path, str(tmp_path / "checkpoint"))
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    asked.write()
+    moved = dataclasses.replace(asked, sink=Sink("parquet", "/elsewhere"))
+    with pytest.raises(CheckpointMismatch, match="another sink"):
+        _check_control(moved, until_end=False)
+    content = json.loads(asked.path.read_text())
+    asked.path.write_text(json.dumps(content | {place: value}))
+    # Some values could have been written; the sink is another one nevertheless.
+    with pytest.raises((CheckpointMismatch, MalformedMessage), match=r"belongs to a run|is damaged"):
+        _check_control(moved, until_end=False)
 
 
 def test_a_lock_that_is_a_named_pipe_keeps_nobody_waiting(tmp_path):
@@ -297,7 +323,44 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
     assert "[M3002] this run has come to its end" in refused.err
     for content in ("{", json.dumps({"version": 99})):
         asked.path.write_text(content)
-        with pytest.raises(NotRunning, match="cannot be read"):
+        with pytest.raises(MalformedMessage, match=r"\[M3011\].*run.json is damaged"):
             RunFile.read(tmp_path)
     assert call("run", "--resume", tmp_path / "no").code == 1
     assert call("run", "--resume", tmp_path, "--plan", "a b").code == 2
+
+
+@pytest.mark.parametrize(
+    ("ticks", "shown"),
+    [
+        (0, "1970-01-01 00:00:00.000 UTC"),
+        (1_999_999, "1970-01-01 00:00:01.999 UTC"),
+        (253_402_300_800_000_000, "10000-01-01 00:00:00.000 UTC"),
+        (2**62, "148108-07-06 14:00:27.387 UTC"),
+        (-(2**62), "-144169-06-28 09:59:32.612 UTC"),
+    ],
+)
+def test_event_times_beyond_the_years_of_a_calendar_are_shown(tmp_path, ticks, shown):
+    """They were an internal error."""
+    schema = pa.schema({"ts": pa.timestamp("us", "UTC")})
+    query = ContinuousQuery("SELECT ts FROM s [NOW]", [Stream("s", schema, "ts")])
+    control = ControlDirectory(tmp_path)
+    control.create(QueryFingerprint.of(query, partition(query.plan(), 1)), plan_to_json(query.plan()))
+    reported(control, "(o p) s", watermark=ticks)
+    called = call("status", control.path)
+    assert (called.code, shown in called.out) == (0, True), called.out + called.err
+
+
+def test_names_cannot_control_the_terminal(control):
+    """Escape sequences in a plan, a stream or an option reached the terminal as they were."""
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
+    streams = {f"orders{evil}": StreamCounters(rows=1)}
+    reported(control, "(o p) s", streams=streams, history=[entry_with(evil)])
+    (control.commands_path / f"00000099-{evil.replace('/', '')}.json").write_text("{")
+    for arguments in ([control.path], [control.path, "--json"], [f"{control.path}{evil}"]):
+        called = call("status", *arguments)
+        assert "owned" in called.out + called.err
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", called.out + called.err), (arguments, called.out)
+
+
+def entry_with(evil):
+    return msgspec.structs.replace(entry(1, "refused", evil), strategy=f"jisc{evil}", options={evil: evil})

@@ -1,5 +1,7 @@
 """``midstream explain``: plans by name, without Spark."""
 
+import os
+
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -96,3 +98,11 @@ def test_a_failure_is_a_document_for_machines_and_a_traceback_for_authors(folder
     assert called.document["error"]["code"] == "M1004"
     assert "[M1004]" in called.err
     assert "Traceback" in call("explain", "-q", "SELECT x FROM orders [NOW]", *STREAMS, "--debug").err
+
+
+def test_a_named_pipe_among_the_data_keeps_nobody_waiting(tmp_path):
+    (tmp_path / "b.csv").write_text("ts,k\n1,2\n")
+    # The first by name.
+    os.mkfifo(tmp_path / "a.csv")
+    called = call("explain", "--query", "SELECT k FROM s [NOW]", "--stream", f"s=csv:{tmp_path}")
+    assert (called.code, "k" in called.out) == (0, True), called.err

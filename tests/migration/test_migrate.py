@@ -661,9 +661,9 @@ def test_pause_drain_resume_changes_a_plan_without_state():
         results = [_values(each.push(each.windows.of_streams(arrived), number - 2)) for each in (cell, unchanged)]
         assert results[0] == results[1]
     assert cell.plan == other
-    (record,) = cell.metrics()["migrations"]
-    assert (record["strategy"], record["began_at"], record["ended_at"]) == ("pause-drain-resume", 17, 17)
-    assert record["is_over"]
+    record = cell.record(1)
+    assert (record.strategy, record.began_at, record.ended_at) == ("pause-drain-resume", 17, 17)
+    assert record.is_over
     assert not cell.is_migrating
 
 

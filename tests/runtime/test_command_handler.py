@@ -30,3 +30,24 @@ def test_a_plan_with_other_columns_is_refused():
     change = Migrate(plan=plan_to_json(other), identity=cell.query.plan().derived_from, strategy="jisc", options={})
     assert cell.run(ROWS, [command(1, change)]).num_rows == 1
     assert [outcome.state for outcome in cell.durable.figures().commands] == ["refused"]
+
+
+OTHERS = {
+    "another condition": TEXT.replace("a.k = b.k", "a.k < b.k"),
+    "one condition more": TEXT + " AND a.ts < b.ts",
+    "no condition": TEXT.split(" WHERE")[0],
+    "other columns under the same names": TEXT.replace("a.ts AS a", "a.k AS a"),
+    "distinct": TEXT.replace("SELECT", "SELECT DISTINCT"),
+}
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
+def test_a_plan_of_another_query_over_the_same_windows_is_refused_whatever_it_says_it_belongs_to(text):
+    cell = LoneCell(TEXT, STREAMS, "a b")
+    other = ContinuousQuery(text, STREAMS).plan()
+    change = Migrate(plan=plan_to_json(other), identity=cell.query.plan().derived_from, strategy="gen-mig", options={})
+    assert cell.run(ROWS, [command(1, change)]).num_rows == 1
+    (outcome,) = cell.durable.figures().commands
+    assert outcome.state == "refused"
+    assert "[M2001] the plan computes something else than the query" in outcome.reason
+    assert cell.durable.cell.plan == cell.query.plan("a b")

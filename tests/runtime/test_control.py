@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from midstream.errors import CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.planning.partitioning import partition
 from midstream.runtime import control
 from midstream.runtime.control import ControlDirectory, is_for
-from midstream.runtime.messages import DeclareIdle, Finish, QueryFile, Rates, Status
+from midstream.runtime.messages import CONTROL_FORMAT, DeclareIdle, Finish, QueryFile, Rates, Status
 from midstream.runtime.progress import Progress
 from midstream.runtime.query_fingerprint import QueryFingerprint
 
@@ -77,7 +78,7 @@ def test_a_command_has_its_final_name_only_when_it_is_whole(directory):
         directory.write(Finish())
     ((name, content),) = seen.items()
     # Spark leaves out files whose name begins with an underscore.
-    assert re.fullmatch(r"_\d+_\d+", name)
+    assert re.fullmatch(r"_0+1-[0-9a-f]+\.json(_\d+){3}", name)
     assert json.loads(json.loads(content)["command"])["action"] == {"kind": "finish"}
     assert list(directory.commands_path.iterdir()) == []
     assert directory.write(Finish()) == 1
@@ -247,14 +248,14 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["query", "status"])
 def test_damaged_files_are_refused_with_a_code(directory, name):
-    for content in ("", "{", "[]", "[" * 100_000, '{"format": 1}', '{"format": 1, "a": ' * 100_000, '{"format": "1"}'):
+    for content in ("", "{", "[]", "[" * 100_000, '{"format": 2}', '{"format": 2, "a": ' * 100_000, '{"format": "2"}'):
         (directory.path / f"{name}.json").write_text(content)
         with pytest.raises(MalformedMessage, match=rf"\[M3011\] .*{name}\.json is damaged"):
             getattr(directory, name)()
 
 
 @pytest.mark.parametrize("name", ["query", "status"])
-@pytest.mark.parametrize("content", ["{}", '{"format": 2}', '{"metrics": {}, "told": 1}'])
+@pytest.mark.parametrize("content", ["{}", '{"format": 1}', '{"metrics": {}, "told": 1}'])
 def test_files_of_another_version_are_refused_as_a_whole(directory, name, content):
     (directory.path / f"{name}.json").write_text(content)
     with pytest.raises(CheckpointMismatch, match=rf"\[M3005\] .*{name}\.json was written by another version"):
@@ -276,7 +277,10 @@ def test_a_stored_query_with_a_value_of_another_type_is_damaged(directory, name,
 
 def test_only_regular_files_are_opened(directory):
     """A named pipe would keep the reader waiting for ever."""
-    for name in ("query.json", "status.json", "claims.json"):
+    directory.claim("q1")
+    os.mkfifo(directory.path / "claims" / f"00000000-{directory.mark[:12]}.json")
+    assert directory.claims() == [("q1", 0)]
+    for name in ("query.json", "status.json"):
         (directory.path / name).unlink(missing_ok=True)
         os.mkfifo(directory.path / name)
     os.mkfifo(directory.commands_path / "00000007-x.json")
@@ -288,8 +292,50 @@ def test_only_regular_files_are_opened(directory):
 
 
 def test_claims_that_nobody_can_have_written_claim_nothing(directory):
-    (directory.path / "claims.json").write_text('{"a": "x", "b": 3, "c": [1]}')
-    assert directory.claims() == [("b", 3)]
+    directory.claim("q1")
+    for place, content in enumerate(['{"query": "a", "last": "x"}', "[" * 100_000, "", '{"query": 5, "last": 3}']):
+        (directory.path / "claims" / f"0000001{place}-{directory.mark[:12]}.json").write_text(content)
+    (directory.path / "claims" / "00000000-of another directory.json").write_text('{"query": "q0", "last": 9}')
+    assert directory.claims() == [("q1", 0)]
+
+
+def test_of_two_queries_that_begin_at_once_one_has_the_directory(tmp_path, monkeypatch):
+    """The second replaced what the first had written, and commands to the first had a mark that nobody knew."""
+    first, second = ControlDirectory(tmp_path), ControlDirectory(tmp_path)
+    looked = iter([None])
+    query = second.query
+    monkeypatch.setattr(second, "query", lambda: next(looked, query()))
+    assert second.query() is None
+    looked = iter([None])
+    first.create(QUERY, {})
+    mark = first.mark
+    second.create(QUERY, {})
+    assert ControlDirectory(tmp_path).mark == second.mark == mark
+    looked = iter([None])
+    with pytest.raises(CheckpointMismatch, match="another cells"):
+        second.create(msgspec.structs.replace(QUERY, cells=99), {})
+
+
+def test_queries_that_report_at_once_both_have_their_claim(directory, monkeypatch):
+    """One replaced the claim of the other, and commands were taken for those of a third."""
+    other = ControlDirectory(directory.path)
+    directory.write(Finish())
+    with monkeypatch.context() as patched:
+        patched.setattr(other, "claims", list)
+        directory.claim("q1")
+        other.claim("q2")
+    assert directory.claims() == other.claims() == [("q1", 1), ("q2", 1)]
+
+
+def test_a_command_that_could_not_be_read_once_is_read_the_next_time(directory, monkeypatch):
+    """A moment of a network file system hid it for good."""
+    number = directory.write(Finish())
+    with monkeypatch.context() as patched:
+        patched.setattr("midstream.runtime.control.read_text", lambda path: (_ for _ in ()).throw(OSError("stale")))
+        assert directory.commands() == []
+        assert "stale" in str(*directory.ignored().values())
+    assert [command.number for command in directory.commands()] == [number]
+    assert directory.ignored() == {}
 
 
 def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):
@@ -304,7 +350,14 @@ def test_commands_carry_the_mark_of_their_directory(directory, tmp_path):
     assert ControlDirectory(directory.path).mark == directory.mark
 
 
-GOOD = {"format": 1, "number": 5, "directory": "x", "query": None, "submitted": 1.0, "action": {"kind": "finish"}}
+GOOD = {
+    "format": CONTROL_FORMAT,
+    "number": 5,
+    "directory": "x",
+    "query": None,
+    "submitted": 1.0,
+    "action": {"kind": "finish"},
+}
 NO_COMMANDS = [
     "{}",
     "no JSON",
@@ -315,7 +368,7 @@ NO_COMMANDS = [
         for command in [
             [],
             GOOD | {"number": "5"},
-            GOOD | {"format": 2},
+            GOOD | {"format": 1},
             GOOD | {"more": 1},
             GOOD | {"action": {"kind": "drop"}},
             GOOD | {"action": {"kind": []}},

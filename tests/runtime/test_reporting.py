@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from msgspec.structs import replace
 
@@ -182,3 +184,120 @@ def test_listeners_are_called_in_order_and_cannot_break_the_run(tmp_path):
     states = [event.state for event in events if isinstance(event, MigrationEvent)]
     assert states == ["submitted", "running", "completed"]
     assert isinstance(events[-1], ProgressEvent) and events[-1].metrics.batches == 3
+
+
+def submitted(query, count):
+    """So many migrations, to one plan and another in turn."""
+    orders = ["o (p s)", "(o p) s"]
+    return [
+        query.changes.submit(QUERY.plan(orders[1 - turn % 2]), orders[turn % 2], "jisc", {}, None)
+        for turn in range(count)
+    ]
+
+
+def test_a_completed_migration_stays_completed_while_cells_report_again_after_a_restart(tmp_path):
+    """It was running again until the last cell had reported."""
+    query = Reported(tmp_path)
+    (number,) = submitted(query, 1)
+    done = query.outcome(number)
+    query.progress.take([figures(cell, "o (p s)", [done]) for cell in (0, 1)])
+    query.report.write()
+    again = Reported(tmp_path)
+    events = []
+    again.report.listeners.subscribe(events.append)
+    again.progress.take([figures(0, "o (p s)", [done])])
+    again.report.notify()
+    (migration,) = again.report.history()
+    assert (migration.state, migration.rows_recomputed, events) == ("completed", 14, [])
+
+
+def test_what_a_cell_has_not_reported_again_is_what_it_reported_before_the_restart(tmp_path):
+    query = Reported(tmp_path)
+    (number,) = submitted(query, 1)
+    running = replace(query.outcome(number, "running"), figures=MigrationFigures(started=1.0))
+    query.progress.take([figures(0, commands=[running]), figures(1, commands=[query.outcome(number)])])
+    query.report.write()
+    again = Reported(tmp_path)
+    again.progress.take([figures(0, commands=[query.outcome(number)])])
+    assert again.report.history()[0].state == "completed"
+
+
+def test_what_was_known_of_another_query_is_not_taken_for_this_ones(tmp_path):
+    query = Reported(tmp_path)
+    (number,) = submitted(query, 1)
+    query.progress.take([figures(cell, commands=[query.outcome(number)], query=None) for cell in (0, 1)])
+    query.report.write()
+    again = Reported(tmp_path)
+    again.progress.take([figures(0, query="another")])
+    assert again.report.history()[0].state == "submitted"
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_refused_migrations_stay_refused_however_many_follow(tmp_path, restarts):
+    """After a restart, all that were not among the latest 50 were completed."""
+    query = Reported(tmp_path)
+    numbers = submitted(query, 120)
+    states = {number: ["refused", "completed", "unchanged"][number % 3] for number in numbers}
+    told = [query.outcome(number, state) for number, state in states.items()]
+    query.progress.take([figures(cell, commands=told) for cell in (0, 1)])
+    query.report.write()
+    for _ in range(restarts):
+        assert len(query.control.status().history) == 50
+        remote = RemoteQuery(query.control.path)
+        assert {number: remote.outcome(number).state for number in numbers} == states
+        query = Reported(tmp_path)
+        # Cells remember only the latest commands.
+        query.progress.take([figures(cell, commands=told[-32:]) for cell in (0, 1)])
+        assert {migration.number: migration.state for migration in query.report.history()} == states
+        query.report.write()
+
+
+def test_a_migration_that_is_not_over_stays_in_the_status_however_many_follow(tmp_path):
+    query = Reported(tmp_path)
+    numbers = submitted(query, 80)
+    told = [query.outcome(number, "running" if number == 3 else "completed") for number in numbers]
+    query.progress.take([figures(cell, commands=told) for cell in (0, 1)])
+    query.report.write()
+    assert [entry.number for entry in query.control.status().history] == [3, *numbers[-50:]]
+    assert RemoteQuery(query.control.path).outcome(3).state == "running"
+
+
+def test_the_history_reads_the_commands_once_however_many_migrations_there_are(tmp_path, monkeypatch):
+    """It read them all for each migration, and went over all outcomes for each."""
+    query = Reported(tmp_path)
+    numbers = submitted(query, 30)
+    told = [query.outcome(number) for number in numbers]
+    query.progress.take([figures(cell, commands=told) for cell in (0, 1)])
+    calls = []
+    commands = ControlDirectory.commands
+    monkeypatch.setattr(ControlDirectory, "commands", lambda self: calls.append(self) or commands(self))
+    again = Reported(tmp_path)
+    again.report.notify()
+    assert len(calls) == 2
+
+
+def test_events_of_two_threads_do_not_overtake_each_other(tmp_path):
+    """A thread that was between noting a state and telling it was overtaken by one with the next state."""
+    query = Reported(tmp_path)
+    (number,) = submitted(query, 1)
+    states = []
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def listener(event):
+        if isinstance(event, MigrationEvent):
+            if event.state == "submitted":
+                has_begun.set()
+                may_end.wait(10)
+            states.append(event.state)
+
+    query.report.listeners.subscribe(listener)
+    first = threading.Thread(target=query.report.notify)
+    first.start()
+    assert has_begun.wait(10)
+    query.progress.take([figures(cell, "o (p s)", [query.outcome(number)]) for cell in (0, 1)])
+    second = threading.Thread(target=query.report.notify)
+    second.start()
+    second.join(10)
+    may_end.set()
+    first.join(10)
+    assert states == ["submitted", "running", "completed"]

@@ -49,8 +49,7 @@ from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import Action, CellFigures, Command, DeclareIdle, Finish, Migrate, encode
 from midstream.runtime.pack import Pack
 from midstream.runtime.progress import Progress
-from midstream.runtime.segment_log import SegmentHeader
-from midstream.runtime.transport import from_bytes
+from midstream.runtime.segment_log import SegmentHeader, read_segment
 from midstream.spark import cell_operator, packing
 from midstream.spark.catalyst import is_translatable
 from midstream.spark.cell_keys import cell_keys
@@ -492,11 +491,7 @@ class LoneCell:
     @property
     def segments(self) -> dict[str, tuple[SegmentHeader, list[pa.RecordBatch]]]:
         """What is in each segment in the state backend."""
-        return {
-            key: from_bytes(self.backend[key], SegmentHeader)
-            for key in sorted(self.backend)
-            if key.startswith("segment")
-        }
+        return {key: read_segment(self.backend[key]) for key in sorted(self.backend) if key.startswith("segment")}
 
     @property
     def segment_rows(self) -> list[int]:

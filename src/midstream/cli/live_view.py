@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
@@ -24,8 +24,9 @@ def instant(ticks: int | None, domain: TimeDomain) -> str:
     """An event time for people."""
     if ticks is None or domain.timestamp is None:
         return "none yet" if ticks is None else f"{ticks:,}"
-    shown = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=ticks)
-    return shown.isoformat(sep=" ", timespec="milliseconds") + (" UTC" if domain.timestamp.tz else "")
+    # Event times may lie beyond the years that Python's datetime knows.
+    shown = str(np.datetime64(ticks, "us").astype("datetime64[ms]")).replace("T", " ")
+    return shown + (" UTC" if domain.timestamp.tz else "")
 
 
 def summary(metrics: Mapping[str, Any], rates: Mapping[str, float | None], domain: TimeDomain) -> str:

@@ -9,15 +9,34 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
 
 from midstream.errors import MidstreamError
 
-__all__ = ["Output", "escape"]
+__all__ = ["Output", "SafeConsole", "escape"]
+
+
+_CONTROLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+"""What is shown instead of control characters. Names and messages may come from anybody: a terminal would obey them."""
+_C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters that JSON leaves as they are."""
+
+
+class SafeConsole(Console):
+    """A console on which text cannot control the terminal; only rich's own styles and movements do."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(segment.text.translate(_CONTROLS), segment.style)
 
 
 class Output:
@@ -26,8 +45,8 @@ class Output:
     def __init__(self, as_json: bool = False, debug: bool = False) -> None:
         self.as_json = as_json
         self.debug = debug
-        self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.words = self.errors if as_json else Console(highlight=False, soft_wrap=True)
+        self.errors = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+        self.words = self.errors if as_json else SafeConsole(highlight=False, soft_wrap=True)
         warnings.showwarning = self._warn
 
     def say(self, *what: RenderableType) -> None:
@@ -41,7 +60,7 @@ class Output:
     def document(self, content: dict[str, Any]) -> None:
         """Print the result as JSON, if ``--json`` is given."""
         if self.as_json:
-            sys.stdout.write(json.dumps(content, default=str, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(content, default=str, ensure_ascii=False).translate(_C1_CONTROLS) + "\n")
             sys.stdout.flush()
 
     def failure(self, problem: MidstreamError) -> None:

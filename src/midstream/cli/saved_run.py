@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 
+import msgspec
+
 from midstream.cli.places import is_remote
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRunning, CheckpointMismatch, NotRunning, quoted
+from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, NotRunning, quoted
 from midstream.regular_files import open_regular, read_json, read_text
 
 __all__ = ["MASTER", "RunFile", "is_running", "note_failure", "noted_failure", "running", "running_process"]
@@ -91,7 +93,10 @@ class RunFile:
 
     @classmethod
     def read(cls, control: Path) -> RunFile:
-        """The run of a control directory; raises ``NotRunning`` if there was none."""
+        """The run of a control directory.
+
+        Raises ``NotRunning`` if there was none, and ``MalformedMessage`` if what is there is not what was written.
+        """
         control = control.absolute()
         try:
             content = read_json(control / "run.json")
@@ -102,8 +107,8 @@ class RunFile:
                 raise ValueError(f"not of the type it was written with: {quoted(wrong)}")
             return cls(
                 content["query"],
-                tuple(StreamSource(**stream) for stream in content["streams"]),
-                Sink(**content["sink"]),
+                msgspec.convert(content["streams"], tuple[StreamSource, ...]),
+                msgspec.convert(content["sink"], Sink),
                 control,
                 content["checkpoint"],
                 content["plan"],
@@ -119,7 +124,13 @@ class RunFile:
                 hint="Give the directory that midstream run called its control directory.",
             ) from None
         except (ValueError, KeyError, TypeError) as problem:
-            raise NotRunning(f"{control / 'run.json'} cannot be read", detail=f"{problem}.") from None
+            missing = f"{problem} is missing" if isinstance(problem, KeyError) else problem
+            raise MalformedMessage(
+                f"{control / 'run.json'} is damaged",
+                detail=f"{missing}.",
+                hint="Restore it: without it nobody knows which sources and sink the checkpoint belongs to. Or give "
+                "another --control and --checkpoint, and another sink.",
+            ) from None
 
     def check_same_as(self, other: RunFile) -> None:
         """Refuse to continue elsewhere: rows would be read, or results written, in two places."""

@@ -214,7 +214,9 @@ def local_files(path: str) -> Iterator[Path]:
         for folder, inside, files in os.walk(found):
             # As in Spark, these names are not data.
             inside[:] = sorted(name for name in inside if not name.startswith(("_", ".")))
-            yield from (Path(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
+            named = (os.path.join(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
+            # To open a named pipe would wait for somebody to write into it.
+            yield from (Path(file) for file in named if os.path.isfile(file))
 
 
 def _is_partitioned(path: str) -> bool:

@@ -115,10 +115,6 @@ class Executor(ABC):
         """Tuples that were computed to complete states of the current plan."""
         return 0
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """What each operator did and holds, inputs first."""
-        return [operator.metrics() for box in self.boxes() for operator in box.operators]
-
     @property
     def state_rows(self) -> int:
         return sum(operator.state_rows for box in self.boxes() for operator in box.operators)

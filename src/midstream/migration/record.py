@@ -101,22 +101,6 @@ class MigrationRecord:
         old_and_new = {name: plans[manifest[name]] for name in ("old_plan", "new_plan")}
         return cls(**{**manifest, **old_and_new})
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, with the plans as text."""
-        figures = self.figures()
-        own = msgspec.to_builtins(figures)
-        del own["started"], own["ended"]
-        return {
-            "number": self.number,
-            "strategy": self.strategy,
-            "options": dict(self.options),
-            "is_over": figures.is_over,
-            "seconds": figures.seconds,
-            **own,
-            "old_plan": self.old_plan.explain(),
-            "new_plan": self.new_plan.explain(),
-        }
-
     def figures(self) -> MigrationFigures:
         """Everything but what was asked for."""
         return MigrationFigures(

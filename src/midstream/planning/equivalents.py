@@ -25,7 +25,7 @@ from midstream.planning.rewrite import fold, over
 from midstream.planning.rules import VARIANTS
 from midstream.planning.rules.reorder_differences import subtract
 
-__all__ = ["equivalent_plans"]
+__all__ = ["equivalent_plans", "variants"]
 
 MOST_DIFFERENCE_ORDERS = 24
 """Orders of differences tried per join order: more would hide the other variants behind them."""
@@ -36,7 +36,7 @@ def equivalent_plans(plan: Plan) -> Iterator[Plan]:
     simple = simplified_plan(plan)
     for ordered in _join_orders(simple):
         seen: set[Plan] = set()
-        for variant in _variants(ordered):
+        for variant in variants(ordered):
             if variant not in seen:
                 seen.add(variant)
                 yield variant
@@ -66,7 +66,7 @@ def _orders(graph: JoinGraph) -> Iterator[JoinOrder]:
     return chain([best], (order for order in others if order.without_sides() != known))
 
 
-def _variants(plan: Plan) -> Iterator[Plan]:
+def variants(plan: Plan) -> Iterator[Plan]:
     """The plan itself, then what the variant rules and other orders of differences make of it."""
     for ordered in _difference_orders(plan):
         for used in sorted(product((False, True), repeat=len(VARIANTS)), key=sum):

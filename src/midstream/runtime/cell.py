@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch
@@ -32,13 +30,14 @@ from midstream.migration.strategy import MigrationContext, Strategy
 from midstream.migration.strategy_registry import strategy_named, strategy_options
 from midstream.runtime.messages import OperatorFigures
 from midstream.runtime.operator_counters import OperatorCounters
+from midstream.runtime.state_backend import refusing_damage
 
 __all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
 
 MOST_BOXES = 32
 """Plans that may run side by side: every push is worked on by all of them."""
 MOST_RECORDS = 1000
-"""Records of migrations that are kept, the latest ones."""
+"""Records of migrations that are kept, the latest ones; and those of all that are running."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Cell:
         """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
         if self._failure is not None:
             raise BrokenRun(
-                "an earlier push or migration failed half-way, and the run's state is not to be trusted",
+                "an earlier push, migration or rebuild failed half-way, and the run's state is not to be trusted",
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
@@ -156,9 +155,8 @@ class Cell:
                 detail="Each overlapped gen-mig or parallel-track migration adds one until the old rows have ended.",
                 hint="Wait, or use jisc or moving-state: they complete all migrations in progress.",
             )
-        self._migrations += 1
         record = MigrationRecord(
-            strategy.name, strategy_options(strategy), self.plan, plan, self.watermark, self._migrations
+            strategy.name, strategy_options(strategy), self.plan, plan, self.watermark, self._migrations + 1
         )
         try:
             self._executor, results = strategy.begin(
@@ -176,8 +174,11 @@ class Cell:
         except BaseException as failure:
             self._failure = failure
             raise
+        self._migrations = record.number
         self._to_emit += results
-        self._records = [*self._records[1 - MOST_RECORDS :], record]
+        self._end_replaced()
+        forgotten = {old.number for old in self._records[: 1 - MOST_RECORDS] if old.is_over}
+        self._records = [*(old for old in self._records if old.number not in forgotten), record]
         self._running.append((record, self._executor))
         self._note_progress()
         self._follow_operators()
@@ -203,19 +204,25 @@ class Cell:
 
     def restore(self, manifest: Mapping[str, Any], watermark: int, completion: Completion) -> None:
         """Continue with what a manifest describes; the windows must have been restored, and all else is derived."""
-        plans = plans_from_manifest(manifest, self._first_plan.derived_from)
-        records = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
-        numbered = {record.number: record for record in records}
+        with refusing_damage("The manifest of a cell"):
+            plans = plans_from_manifest(manifest, self._first_plan.derived_from)
+            described = [MigrationRecord.from_manifest(running["record"], plans) for running in manifest["running"]]
+            # Whoever has asked for a record continues with it.
+            records = [self.record(record.number) or record for record in described]
+            numbered = {record.number: record for record in records}
+            migrations = int(manifest["migrations"])
+            options = manifest.get("just_in_time")
+            just_in_time = None if options is None else JustInTime(**options)
+            empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
+            parts = list(empty.parts())
+            places = [parts.index(parts[running["part"]]) for running in manifest["running"]]
         self.watermark = watermark
-        self._migrations = manifest["migrations"]
-        options = manifest.get("just_in_time")
-        self._just_in_time = None if options is None else JustInTime(**options)
-        empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
+        self._migrations = migrations
+        self._just_in_time = just_in_time
         record = MigrationRecord("rebuild", {}, empty.plan, empty.plan, watermark)
         self._executor = rebuilt(empty, completion, self.windows, self.windows.alive(), record)
         self._follow_operators()
         parts = list(self._executor.parts())
-        places = (running["part"] for running in manifest["running"])
         self._running = [(record, parts[place]) for record, place in zip(records, places, strict=True)]
         self._completed_before = {record.number: record.rows_completed for record in records}
         kept = [record for record in self._records if record.number not in numbered]
@@ -224,21 +231,22 @@ class Cell:
     def rebuild(self, completion: Completion) -> None:
         """Throw away everything derived and compute it again from the windows, as after a crash."""
         to_emit, self._to_emit = self._to_emit, []
-        self.restore(json.loads(json.dumps(self.manifest())), self.watermark, completion)
+        manifest = json.loads(json.dumps(self.manifest()))
+        try:
+            self.restore(manifest, self.watermark, completion)
+        except BaseException as failure:
+            self._failure = failure
+            raise
         self._to_emit = to_emit
 
     @property
     def migrations(self) -> int:
-        """How many there were: the number of the latest."""
+        """How many there were: the number of the latest. What was refused has none."""
         return self._migrations
 
     def record(self, number: int) -> MigrationRecord | None:
         """What is known of a migration; None if it is forgotten, or if there was none."""
         return next((record for record in reversed(self._records) if record.number == number), None)
-
-    def metrics(self) -> dict[str, Any]:
-        """Counts since the start and all migrations, as plain data."""
-        return {**msgspec.to_builtins(self.counts()), "migrations": [record.as_dict() for record in self._records]}
 
     def counts(self) -> CellCounts:
         """Counts since the start, and what is held now."""
@@ -272,6 +280,14 @@ class Cell:
 
     def _follow_operators(self) -> None:
         self.counters.follow(operator for box in self._executor.boxes() for operator in box.operators)
+
+    def _end_replaced(self) -> None:
+        """End the migrations that a new one has replaced. What it computed with their states is not theirs."""
+        parts = {id(part) for part in self._executor.parts()}
+        for record, executor in self._running:
+            if id(executor) not in parts:
+                record.end(self.watermark)
+        self._running = [running for running in self._running if not running[0].is_over]
 
     def _note_progress(self) -> None:
         """Keep the records up to date. A migration is over when it is done, or replaced by a later one."""

@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
+from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.errors import BadPlan, MigrationRefused
 from midstream.migration.strategy_registry import strategy_named
+from midstream.planned_query import PlannedQuery
 from midstream.runtime.cell import Cell
 from midstream.runtime.messages import Command, CommandOutcome, DeclareIdle, Finish, Migrate
+from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
 from midstream.runtime.watermark import EventTime
 
 __all__ = ["CommandHandler"]
 
 REMEMBERED_COMMANDS = 32
-"""Commands whose outcome is kept, the latest ones."""
+"""Commands whose outcome is kept, the latest ones; and all whose migration is running."""
 
 
 class CommandHandler:
     """Carries out the commands to one cell, and remembers what became of migrations."""
 
-    def __init__(self, cell: Cell, time: EventTime, derived_from: str) -> None:
+    def __init__(self, cell: Cell, time: EventTime, query: QueryFingerprint) -> None:
         self._cell = cell
         self._time = time
-        self._derived_from = derived_from
+        self._query = query
         self._outcomes: list[CommandOutcome] = []
 
     def restore(self, outcomes: Iterable[CommandOutcome]) -> None:
@@ -42,7 +46,9 @@ class CommandHandler:
     def obey(self, commands: Iterable[Command], streams: Mapping[str, StreamCounters]) -> tuple[int, bool]:
         """Carry out the commands of a micro-batch: the watermark that they demand, and whether one was to migrate."""
         # The outcomes of all commands of one batch are reported, however many there are.
-        self._outcomes = self._outcomes[-REMEMBERED_COMMANDS:]
+        known = self.outcomes()
+        running = [outcome for outcome in known[:-REMEMBERED_COMMANDS] if outcome.state == "running"]
+        self._outcomes = running + known[-REMEMBERED_COMMANDS:]
         at_least, has_changed = BEGINNING, False
         for command in commands:
             match command.action:
@@ -69,12 +75,12 @@ class CommandHandler:
             return False
         outcome = CommandOutcome(directory=command.directory, number=command.number, state="running")
         try:
-            if change.identity != self._derived_from:
+            if change.identity != self._query.identity:
                 raise BadPlan("the plan belongs to another query")
-            plan = plan_from_json(change.plan, self._derived_from)
+            plan = plan_from_json(change.plan, self._query.identity)
             is_in_force = plan == self._cell.plan
-            if plan.schema != self._cell.plan.schema:
-                raise BadPlan("the plan has other output columns than the query")
+            if not is_in_force:
+                self._check_own(plan)
             self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
             changed = {"state": "unchanged"} if is_in_force else {"migration": self._cell.migrations}
         except (MigrationRefused, BadPlan) as refusal:
@@ -82,10 +88,25 @@ class CommandHandler:
         self._outcomes.append(msgspec.structs.replace(outcome, **changed))
         return True
 
+    def _check_own(self, plan: Plan) -> None:
+        """Refuse a plan that computes something else, whatever query it says it belongs to."""
+        if plan.schema != self._cell.plan.schema:
+            raise BadPlan("the plan has other output columns than the query")
+        # What reads other windows is refused by the cell, which knows them.
+        if self._cell.windows.reads(plan) and not self._planned.has(plan):
+            raise BadPlan("the plan computes something else than the query")
+
+    @cached_property
+    def _planned(self) -> PlannedQuery:
+        return self._query.planned()
+
     def _up_to_date(self, outcome: CommandOutcome) -> CommandOutcome:
         """The outcome with the figures of its migration; they stay what they were once the cell has forgotten it."""
-        record = None if outcome.migration is None else self._cell.record(outcome.migration)
-        if outcome.state != "running" or record is None:
+        if outcome.state != "running" or outcome.migration is None:
             return outcome
+        record = self._cell.record(outcome.migration)
+        if record is None:
+            # Cells forget only what is over.
+            return msgspec.structs.replace(outcome, state="completed")
         state = "completed" if record.is_over else "running"
         return msgspec.structs.replace(outcome, state=state, figures=record.figures())

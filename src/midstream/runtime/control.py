@@ -4,13 +4,14 @@
       query.json            the query, its streams, its first plan: enough to check a command in any process; and a
                             mark, which every command carries: numbers alone could be those of another directory
       status.json           what the query last reported
-      claims.json           which commands are whose, see :func:`is_for`
       commands/00000001-mark.json, ...
+      claims/00000001-mark.json, ...      which commands are whose, see :func:`is_for`
 
 A command is one file with one line of JSON. The query reads the folder as one more stream, so that a command is part of
 a micro-batch like any row: it reaches every cell in the same batch, and a restart replays it exactly where it was. A
 file is written aside and then given its final name, which must not exist yet: two writers cannot take the same number.
 The name has the mark too: to Spark a file that it has read once stays read, also if the directory was made anew.
+Claims are written in the same way, and ``query.json`` only if there is none: of two that begin at once, one is first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ from typing import TypeVar
 import msgspec
 
 from midstream.errors import MalformedMessage, MidstreamError, PathProblem
-from midstream.regular_files import read_json, read_text
+from midstream.regular_files import read_text
 from midstream.runtime.messages import (
     CONTROL_FORMAT,
     Action,
@@ -79,8 +81,11 @@ class ControlDirectory:
             atexit.register(shutil.rmtree, path, ignore_errors=True)
         self.path = Path(path).absolute()
         self.commands_path = self.path / "commands"
+        self._claims_path = self.path / "claims"
         self._known: dict[str, Command] = {}
         self._ignored: dict[str, MidstreamError] = {}
+        self._unreadable: dict[str, MidstreamError] = {}
+        """Files that could not be read the last time; that may change."""
         self._mark: str | None = None
 
     def create(self, query: QueryFingerprint, first_plan: PlanJson) -> None:
@@ -94,10 +99,12 @@ class ControlDirectory:
         self.commands_path.mkdir(parents=True, exist_ok=True)
         known = self.query()
         if known is None:
-            (self.path / "claims.json").unlink(missing_ok=True)
             file = QueryFile(query=query, first_plan=first_plan, mark=uuid.uuid4().hex)
-            _write(self.path / "query.json", encode(file))
-            return
+            if _write_first(self.path / "query.json", encode(file)):
+                return
+            # Another process was faster.
+            known = self.query()
+            assert known is not None, "query.json was removed while a query began"
         place = f"the control directory {self.path}"
         query.check_same(known.query, place, "another control directory and checkpoint", with_partitioning=False)
 
@@ -128,20 +135,28 @@ class ControlDirectory:
 
     def claims(self) -> list[tuple[str, int]]:
         """The queries that have reported, in that order, with the last command before that."""
-        try:
-            claims = read_json(self.path / "claims.json")
-        except (FileNotFoundError, ValueError):
-            return []
-        return [(query, last) for query, last in claims.items() if type(last) is int] if type(claims) is dict else []
+        stored = self.query()
+        found: dict[str, int] = {}
+        if stored is not None:
+            for path in sorted(self._claims_path.glob(_files_of(stored.mark))):
+                # Anybody may put something there.
+                with contextlib.suppress(OSError, ValueError, RecursionError, PathProblem):
+                    claim = msgspec.json.decode(read_text(path), type=_Claim)
+                    found.setdefault(claim.query, claim.last)
+        return list(found.items())
 
     def claim(self, query: str) -> None:
         """The query has reported: commands that nobody has claimed are its own."""
-        claims = dict(self.claims())
-        if query not in claims:
-            _write(self.path / "claims.json", json.dumps({**claims, query: self.last_number}).encode())
+        if query not in dict(self.claims()):
+            self._claims_path.mkdir(exist_ok=True)
+            content = encode(_Claim(query, self.last_number))
+            number = 1
+            while not _write_first(self._claims_path / f"{number:08d}-{self.mark[:12]}.json", content):
+                number += 1
 
     def commands(self) -> list[Command]:
         """All commands so far, in order. Files that are none are ignored: see :meth:`ignored`."""
+        self._unreadable = {}
         for path in self.commands_path.glob(_FILES):
             if path.name in self._known or path.name in self._ignored:
                 continue
@@ -151,7 +166,12 @@ class ControlDirectory:
                     self._known[path.name] = read_command(line.command, f"the command in {path}")
                 except MidstreamError as problem:
                     self._ignored[path.name] = problem
-                except (OSError, ValueError, RecursionError) as problem:
+                except FileNotFoundError:
+                    raise
+                except OSError as problem:
+                    # It may be readable the next time: a network file system has such moments.
+                    self._unreadable[path.name] = PathProblem(f"cannot read {path}", detail=f"{problem}.")
+                except (ValueError, RecursionError) as problem:
                     self._ignored[path.name] = MalformedMessage(f"{path} is no command", detail=f"{problem}.")
                 if path.name in self._ignored:
                     _LOG.warning("ignored: %s", self._ignored[path.name])
@@ -160,7 +180,7 @@ class ControlDirectory:
     def ignored(self) -> dict[str, MidstreamError]:
         """The files among the commands that are none, by name, and why; anybody may put something there."""
         self.commands()
-        return dict(self._ignored)
+        return self._ignored | self._unreadable
 
     @property
     def last_number(self) -> int:
@@ -173,15 +193,9 @@ class ControlDirectory:
         while True:
             number += 1
             command = Command(number=number, directory=self.mark, query=query, submitted=time.time(), action=action)
-            temporary = self.commands_path / f"_{os.getpid()}_{time.monotonic_ns()}"
-            temporary.write_text(json.dumps({"id": number, "command": encode(command).decode()}) + "\n")
-            try:
-                os.link(temporary, self.commands_path / f"{number:08d}-{self.mark[:12]}.json")
-            except FileExistsError:
-                continue
-            finally:
-                temporary.unlink()
-            return number
+            content = json.dumps({"id": number, "command": encode(command).decode()}) + "\n"
+            if _write_first(self.commands_path / f"{number:08d}-{self.mark[:12]}.json", content.encode()):
+                return number
 
     def _read(self, name: str, kind: type[Kind], remedy: str) -> Kind | None:
         path = self.path / name
@@ -201,8 +215,38 @@ class _Line(msgspec.Struct):
     command: str
 
 
+class _Claim(msgspec.Struct):
+    """Commands up to the last one are this query's, unless an earlier claim has them."""
+
+    query: str
+    last: int
+
+
+def _files_of(mark: str) -> str:
+    """The numbered files of a directory with this mark."""
+    return f"{'[0-9]' * 8}-{mark[:12]}.json"
+
+
+def _write_first(path: Path, content: bytes) -> bool:
+    """Write a file as a whole unless there is one; whether there was none. Of several writers, one is the first."""
+    temporary = _aside(path)
+    try:
+        temporary.write_bytes(content)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"_{path.name}_{os.getpid()}_{threading.get_ident()}_{time.monotonic_ns()}")
+
+
 def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"_{path.name}_{os.getpid()}_{time.monotonic_ns()}")
+    """Write a file as a whole, also in place of another."""
+    temporary = _aside(path)
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from functools import cached_property
 
 import msgspec
@@ -31,7 +32,7 @@ from midstream.runtime.command_handler import CommandHandler
 from midstream.runtime.messages import CellFigures, CellManifest, CellProgress, Command, PlanJson, encode
 from midstream.runtime.pack import Pack
 from midstream.runtime.segment_log import SegmentLog
-from midstream.runtime.state_backend import MANIFEST, PROGRESS, StateBackend, StoredCell
+from midstream.runtime.state_backend import MANIFEST, PROGRESS, StateBackend, StoredCell, refusing_damage
 from midstream.runtime.stream_counters import StreamCounters, counted_in, in_time
 from midstream.runtime.watermark import EventTime
 
@@ -53,7 +54,7 @@ class DurableCell:
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)
-        self._commands = CommandHandler(self.cell, self.time, setup.derived_from)
+        self._commands = CommandHandler(self.cell, self.time, setup.query)
         self._log = SegmentLog(self.cell.windows)
         self.version = ""
         self.batches = 0
@@ -81,17 +82,20 @@ class DurableCell:
         if not kept:
             return cls(setup)
         stored = StoredCell.read(kept, setup.query)
-        durable = cls(setup, stored.manifest.first_plan)
+        with refusing_damage("The first plan"):
+            durable = cls(setup, stored.manifest.first_plan)
         stored.check_columns(durable.cell.windows.columns())
+        stored.check_intact(setup.lateness, len(durable.cell.windows.ends()))
         durable._restore(stored, completion)
         durable.rebuild_seconds = time.perf_counter() - began
         return durable
 
     def _restore(self, stored: StoredCell, completion: Completion) -> None:
         progress, windows = stored.progress, self.cell.windows
-        parts = list(self._log.read(stored.segments))
+        parts = list(self._log.read(stored.segments, progress.segments))
         by_window = (dict(zip(windows.ends(), values, strict=True)) for values in zip(*progress.windows, strict=True))
-        windows.restore(parts, WindowProgress(*by_window))
+        with refusing_damage("A window"):
+            windows.restore(parts, WindowProgress(*by_window))
         self._log.resume(progress.next_segment, progress.looked_at)
         self.cell.restore(stored.manifest.cell, progress.watermark, completion)
         self.cell.results = progress.results
@@ -160,7 +164,7 @@ class DurableCell:
             columns=self.cell.windows.columns(),
             cell=self.cell.manifest(),
             commands=self._commands.outcomes(),
-        )
+        ).sealed()
 
     def _progress(self) -> CellProgress:
         windows = self.cell.windows.progress()
@@ -173,11 +177,12 @@ class DurableCell:
             streams=self.streams,
             next_segment=self._log.next_number,
             looked_at=self._log.looked_at,
+            segments=self._log.numbers,
             windows=[
                 (windows.ends[i], windows.released[i], windows.latest_start[i], windows.latest_end[i])
                 for i in windows.ends
             ],
-        )
+        ).sealed()
 
     def _put(self, backend: StateBackend, key: str, message: msgspec.Struct) -> None:
         data = encode(message)
@@ -195,7 +200,7 @@ class DurableCell:
             plan_json=plan_json,
             watermark=self.time.watermark,
             idle=sorted(self.time.idle),
-            streams=self.streams,
+            streams={stream: copy(counters) for stream, counters in self.streams.items()},
             results=counts.results,
             window_rows=counts.window_rows,
             state_rows=counts.state_rows,

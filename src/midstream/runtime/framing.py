@@ -27,7 +27,7 @@ def frame_prefix(header: bytes, lengths: Sequence[int]) -> bytes:
     return b"".join([_COUNTS.pack(len(header), len(lengths)), struct.pack(f"<{len(lengths)}Q", *lengths), header])
 
 
-def split_frame(data: bytes) -> tuple[bytes, Iterator[tuple[int, int]]]:
+def split_frame(data: bytes | memoryview) -> tuple[bytes, Iterator[tuple[int, int]]]:
     """The header of a frame, and where each body begins and how long it is."""
     header_length, count = _COUNTS.unpack_from(data)
     lengths = struct.unpack_from(f"<{count}Q", data, _COUNTS.size)

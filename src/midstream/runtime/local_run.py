@@ -16,6 +16,8 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +32,7 @@ from midstream.engine.state.window_store import Rows
 from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
 from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
+from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion
 from midstream.runtime.cell import MOST_RECORDS, Cell
 from midstream.runtime.ingest import Ingest
@@ -60,10 +63,12 @@ class LocalRun:
         self._listeners = Listeners()
         self._submitted = 0
         self._history: list[Migration] = []
+        self._not_over: list[Migration] = []
         self._pushes = 0
         self._rebuilds = 0
         self._seconds = 0.0
-        self._is_pushing = False
+        self._push: object | None = None
+        """The push that is not part of the state yet."""
 
     @property
     def plan(self) -> Plan:
@@ -137,10 +142,13 @@ class LocalRun:
         old_plan, before = self.plan, self._cell.migrations
         self._cell.migrate(self._planner(plan), strategy, **options)
         self._submitted += 1
-        looked_up = _unchanged if self._cell.migrations == before else _Outcome(self._cell)
-        migration = Migration(self._submitted, strategy, options, old_plan, self.plan, time.time(), looked_up)
+        record = None if self._cell.migrations == before else self._cell.record(self._cell.migrations)
+        outcome = partial(_outcome, record)
+        migration = Migration(self._submitted, strategy, options, old_plan, self.plan, time.time(), outcome)
         self._history = [*self._history[1 - MOST_RECORDS :], migration]
-        self._listeners.compare([migration])
+        self._not_over.append(migration)
+        self._queue_changes()
+        self._listeners.deliver()
         return migration
 
     @property
@@ -190,7 +198,7 @@ class LocalRun:
         return RunMetrics(
             watermark=self.watermark,
             finished=self._finished,
-            streams=self._ingest.counters,
+            streams={stream: copy(counters) for stream, counters in self._ingest.counters.items()},
             results=counts.results,
             window_rows=counts.window_rows,
             state_rows=counts.state_rows,
@@ -204,28 +212,37 @@ class LocalRun:
         )
 
     def _work(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[pa.RecordBatch]:
-        self._is_pushing, self._seconds = True, 0.0
-        return self._converted(self._cell.push(self._cell.windows.of_streams(rows), watermark))
+        self._push, self._seconds = object(), 0.0
+        return self._converted(self._push, self._cell.push(self._cell.windows.of_streams(rows), watermark))
 
-    def _converted(self, results: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
+    def _converted(self, push: object, results: Iterator[Batch]) -> Iterator[pa.RecordBatch]:
         """The results as Arrow. What whoever fetches them does in between is not part of the push's time."""
         while True:
             began = time.perf_counter()
             batch = next(results, None)
-            self._seconds += time.perf_counter() - began
+            if self._push is push:
+                self._seconds += time.perf_counter() - began
             if batch is None:
                 break
             yield from to_record_batches(batch, self._schema)
-        self._note_pushed()
+        if self._push is push:
+            # Else it was given up for another push, which is the one under way.
+            self._note_pushed()
 
     def _note_pushed(self) -> None:
         """A push is part of the state: notify of it, and of migrations that it completed."""
-        if self._is_pushing:
-            self._is_pushing = False
+        if self._push is not None:
+            self._push = None
             self._pushes += 1
-            self._listeners.compare(self._history)
+            self._queue_changes()
             if self._listeners:
-                self._listeners.notify(ProgressEvent(self._metrics()))
+                self._listeners.queue(ProgressEvent(self._metrics()))
+            self._listeners.deliver()
+
+    def _queue_changes(self) -> None:
+        """Queue events of migrations that have come to another state."""
+        self._listeners.queue_changes(self._not_over)
+        self._not_over = [migration for migration in self._not_over if not migration.is_over]
 
     def _check_usable(self) -> None:
         if self._finished:
@@ -253,21 +270,8 @@ class LocalRun:
         )
 
 
-class _Outcome:
-    """What became of the migration that a cell began last; what was known last, once the cell has forgotten it."""
-
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
-        self._number = cell.migrations
-        self._last = MigrationOutcome()
-
-    def __call__(self) -> MigrationOutcome:
-        record = None if self._last.state == "completed" else self._cell.record(self._number)
-        if record is not None:
-            is_over = record.is_over
-            self._last = MigrationOutcome(state="completed" if is_over else "running", figures=record.figures())
-        return self._last
-
-
-def _unchanged() -> MigrationOutcome:
-    return MigrationOutcome(state="unchanged")
+def _outcome(record: MigrationRecord | None) -> MigrationOutcome:
+    """What became of the migration with this record; one without left the plan as it was."""
+    if record is None:
+        return MigrationOutcome(state="unchanged")
+    return MigrationOutcome(state="completed" if record.is_over else "running", figures=record.figures())

@@ -8,7 +8,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 1, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 2, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -18,7 +18,8 @@ midstream.errors.MalformedMessage: [M3011] status.json is damaged
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+import zlib
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -55,9 +56,9 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 1
+CONTROL_FORMAT = 2
 """The format of query.json, status.json and commands."""
-STATE_FORMAT = 4
+STATE_FORMAT = 5
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -238,6 +239,11 @@ class MigrationOutcome(Message, frozen=True, kw_only=True):
     figures: MigrationFigures | None = None
     cells: list[CellMigration] = []
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state not in ("submitted", "running")
+
 
 class MigrationEntry(Message, frozen=True, kw_only=True):
     """A migration in ``status.json``: what was asked for, and what became of it."""
@@ -258,6 +264,9 @@ class Status(Message, frozen=True, kw_only=True):
     plan: str
     plan_json: PlanJson
     history: list[MigrationEntry]
+    """The latest migrations, and earlier ones that are not over."""
+    earlier: dict[MigrationState, list[int]] = {}
+    """The numbers of earlier ones that were refused or unchanged; the others are completed."""
     metrics: ClusterMetrics
     rates: Rates
     has_ended: bool
@@ -287,7 +296,21 @@ class EventTimeProgress(Message, frozen=True, kw_only=True):
     watermark: int
 
 
-class CellProgress(Message, frozen=True, kw_only=True):
+class _Stored(Message, frozen=True, kw_only=True):
+    """Something in a state backend, with a checksum: it must be what was written, not only look like it."""
+
+    checksum: int = 0
+
+    def sealed(self) -> Self:
+        """The message with its checksum."""
+        return msgspec.structs.replace(self, checksum=zlib.crc32(encode(msgspec.structs.replace(self, checksum=0))))
+
+    @property
+    def is_intact(self) -> bool:
+        return self.sealed().checksum == self.checksum
+
+
+class CellProgress(_Stored, frozen=True, kw_only=True):
     """How far a cell has come; written with every micro-batch."""
 
     format: int = STATE_FORMAT
@@ -300,11 +323,13 @@ class CellProgress(Message, frozen=True, kw_only=True):
     streams: dict[str, StreamCounters]
     next_segment: int
     looked_at: int
+    segments: list[tuple[int, int]]
+    """The numbers of the segments that must be there, as runs: the first of each and the last."""
     windows: list[tuple[int, int, int, int]]
     """Of each window: the number of its next row, what is released, the latest start and the latest end."""
 
 
-class CellManifest(Message, frozen=True, kw_only=True):
+class CellManifest(_Stored, frozen=True, kw_only=True):
     """What a cell runs; written when a migration changed it."""
 
     format: int = STATE_FORMAT

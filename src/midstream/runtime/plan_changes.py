@@ -31,22 +31,27 @@ class PlanChanges:
         self._control = control
         self._plans: dict[int, Plan | None] = {}
 
-    def commands(self, query: str | None) -> list[tuple[Command, Migrate]]:
-        """The commands to migrate that are for this query, by the id that Spark gives it, in order."""
+    def commands(self, query: str | None) -> list[tuple[Command, Migrate, Plan]]:
+        """The commands to migrate that are for this query, by the id that Spark gives it, in order, and their plans.
+
+        Those with a plan that is not one of this query's are left out: another query used the directory.
+        """
         claims = self._control.claims()
-        return [
-            (command, command.action)
-            for command in self._control.commands()
-            if isinstance(command.action, Migrate) and is_for(command, query, claims)
-        ]
+        found = []
+        for command in self._control.commands():
+            if isinstance(command.action, Migrate) and is_for(command, query, claims):
+                plan = self._plan(command.number, command.action)
+                if plan is not None:
+                    found.append((command, command.action, plan))
+        return found
 
     def plan_of(self, number: int) -> Plan | None:
         """The plan that the command of this number leads to; None if there is no such command, or its plan is not one
         of this query's."""
-        if number not in self._plans:
-            actions = [command.action for command in self._control.commands() if command.number == number]
-            self._plans[number] = self._read(actions[0]) if actions and isinstance(actions[0], Migrate) else None
-        return self._plans[number]
+        if number in self._plans:
+            return self._plans[number]
+        actions = [command.action for command in self._control.commands() if command.number == number]
+        return self._plan(number, actions[0]) if actions and isinstance(actions[0], Migrate) else None
 
     @cached_property
     def first_plan(self) -> Plan:
@@ -61,11 +66,14 @@ class PlanChanges:
     def _restored(self, described: PlanJson) -> Plan:
         return plan_from_json(described, self._first_plan.derived_from)
 
-    def _read(self, change: Migrate) -> Plan | None:
-        try:
-            return self._restored(change.plan)
-        except BadPlan:
-            return None
+    def _plan(self, number: int, change: Migrate) -> Plan | None:
+        """The plan of a command, which is read once."""
+        if number not in self._plans:
+            try:
+                self._plans[number] = self._restored(change.plan)
+            except BadPlan:
+                self._plans[number] = None
+        return self._plans[number]
 
     def submit(
         self,

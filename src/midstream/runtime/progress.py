@@ -42,6 +42,8 @@ class Progress:
         self._outcomes: dict[int, dict[int, CellMigration]] = {}
         self.cells = partitioning.cells
         self._rebuilds = 0
+        self._query: str | None = None
+        self._latest_outcome = 0
         windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
         self._last_rows = dict.fromkeys(windows, 0)
@@ -54,10 +56,12 @@ class Progress:
         with self._lock:
             for figures in cells:
                 self._rebuilds += figures.rebuild_seconds is not None
+                self._query = figures.query
                 self._plans[figures.cell] = figures.plan_json
                 self._cells[figures.cell] = msgspec.structs.replace(figures, plan_json=None)
                 for outcome in figures.commands:
                     if outcome.directory == self._directory:
+                        self._latest_outcome = max(self._latest_outcome, outcome.number)
                         self._outcomes.setdefault(outcome.number, {})[figures.cell] = CellMigration(
                             cell=figures.cell, state=outcome.state, reason=outcome.reason, figures=outcome.figures
                         )
@@ -104,7 +108,7 @@ class Progress:
             return ClusterMetrics(
                 watermark=None if watermark in (BEGINNING, NEVER) else watermark,
                 finished=watermark == NEVER and len(cells) == self.cells,
-                query=cells[-1].query if cells else None,
+                query=self._query,
                 streams=self._streams(),
                 results=sum(figures.results for figures in cells),
                 window_rows=sum(figures.window_rows for figures in cells),
@@ -122,10 +126,22 @@ class Progress:
                 cells=cells,
             )
 
-    def outcomes(self) -> dict[int, list[CellMigration]]:
-        """By the command's number: what each cell reported of it last."""
+    @property
+    def query(self) -> str | None:
+        """The id that Spark gives the query, as far as a cell has reported."""
         with self._lock:
-            return {number: [of[cell] for cell in sorted(of)] for number, of in self._outcomes.items()}
+            return self._query
+
+    def outcomes(self, number: int) -> dict[int, CellMigration]:
+        """What became of the command of this number in each cell that has reported it."""
+        with self._lock:
+            return dict(self._outcomes.get(number, {}))
+
+    @property
+    def latest_outcome(self) -> int:
+        """The latest command that a cell has reported the outcome of."""
+        with self._lock:
+            return self._latest_outcome
 
     def plan(self) -> PlanJson | None:
         """The plan in force as JSON, if the cells have reported and agree."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from midstream.algebra.plan_json import stream_to_json
+from midstream.algebra.plan_json import stream_from_json, stream_to_json
 from midstream.errors import CheckpointMismatch
 from midstream.planned_query import PlannedQuery
 from midstream.planning.partitioning import Partitioning
@@ -41,6 +41,10 @@ class QueryFingerprint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         }
         # As it is read back from JSON, where tuples are lists.
         return msgspec.json.decode(msgspec.json.encode(content), type=cls)
+
+    def planned(self) -> PlannedQuery:
+        """The query, read again from its text and its streams."""
+        return PlannedQuery(self.text, [stream_from_json(stream) for stream in self.streams])
 
     def check_same(self, stored: QueryFingerprint, place: str, remedy: str, *, with_partitioning: bool = True) -> None:
         """Refuse what was stored for another query in ``place``; ``remedy`` says what to use instead of that place."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from midstream.algebra.plan import Plan
-from midstream.algebra.plan_json import plan_from_json, stream_from_json
+from midstream.algebra.plan_json import plan_from_json
 from midstream.errors import MidstreamError, NotRunning
-from midstream.planned_query import PlannedQuery
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import MigrationOutcome, Status
+from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
 __all__ = ["RemoteQuery"]
@@ -35,7 +35,7 @@ class RemoteQuery:
                 "run_on_spark.",
             )
         fingerprint = stored.query
-        self.query = PlannedQuery(fingerprint.text, [stream_from_json(stream) for stream in fingerprint.streams])
+        self.query = fingerprint.planned()
         self.cells = fingerprint.cells
         fingerprint.check_identity(self.query.plan().derived_from, str(control_dir))
         first_plan = plan_from_json(stored.first_plan, fingerprint.identity)
@@ -66,9 +66,7 @@ class RemoteQuery:
 
     def outcome(self, number: int) -> MigrationOutcome:
         """What became of a migration; its state is "submitted" until a cell has reported it."""
-        status = self.status()
-        history = [] if status is None else status.history
-        return next((entry.outcome for entry in history if entry.number == number), MigrationOutcome())
+        return outcome_in(self.status(), number)
 
     def plan_submitted(self, number: int) -> Plan | None:
         """The plan that a migration leads to; None if there is no migration of this number."""

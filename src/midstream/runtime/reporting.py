@@ -21,26 +21,22 @@ import msgspec
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.errors import MalformedMessage
-from midstream.migration.record import MigrationFigures
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import (
     CellFigures,
-    CellMigration,
     ClusterMetrics,
     DeclareIdle,
     MigrationEntry,
-    MigrationOutcome,
     Rates,
     Status,
 )
+from midstream.runtime.migration_outcomes import MigrationOutcomes, entries_shown
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress, RateMeter
 from midstream.runtime.run import Listeners, Migration, ProgressEvent
 
 __all__ = ["Report"]
 
-SHOWN_MIGRATIONS = 50
-"""Migrations in ``status.json``, the latest ones."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -68,6 +64,8 @@ class Report:
         self._claimed_for: str | None = None
         self._status = None if control is None else _stored(control)
         """What was reported last, by this process or the one before."""
+        self._outcomes = MigrationOutcomes(progress, self._status)
+        self._noting = threading.Lock()
         self._batches = 0
         self.listeners = Listeners()
         self.listeners.know(self.history())
@@ -91,11 +89,7 @@ class Report:
             return []
         found = []
         plan_before = self._changes.first_plan
-        for command, change in self._changes.commands(self._query()):
-            plan = self._changes.plan_of(command.number)
-            if plan is None:
-                # Of another query that used the directory.
-                continue
+        for command, change, plan in self._changes.commands(self._query()):
             migration = Migration(
                 command.number,
                 change.strategy,
@@ -103,7 +97,7 @@ class Report:
                 plan_before,
                 plan,
                 command.submitted,
-                partial(self._outcome, command.number),
+                partial(self._outcomes.of, command.number),
             )
             found.append(migration)
             if migration.state not in ("refused", "unchanged"):
@@ -145,10 +139,13 @@ class Report:
                 self._control.claim(str(metrics.query))
                 self._claimed_for = metrics.query
             plan = self.plan
+            history = self.history()
+            shown, earlier = entries_shown([(migration.number, migration.state) for migration in history])
             status = Status(
                 plan=plan.explain(),
                 plan_json=plan_to_json(plan),
-                history=[_entry(migration) for migration in self.history()[-SHOWN_MIGRATIONS:]],
+                history=[_entry(migration) for migration in history if migration.number in shown],
+                earlier=earlier,
                 metrics=metrics,
                 rates=self._rates.after(metrics),
                 has_ended=self._has_ended,
@@ -164,29 +161,20 @@ class Report:
 
     def notify(self) -> None:
         """Notify listeners of migrations that have come to another state, and of a micro-batch that all cells did."""
-        self.listeners.compare(self.history())
-        batches = self._progress.completed_batches
-        if batches > self._batches:
-            self._batches = batches
-            self.listeners.notify(ProgressEvent(self.metrics()))
+        # The process's own thread notifies of what it submits, and another one of what cells report.
+        with self._noting:
+            self.listeners.queue_changes(self.history())
+            batches = self._progress.completed_batches
+            if batches > self._batches:
+                self._batches = batches
+                self.listeners.queue(ProgressEvent(self.metrics()))
+        self.listeners.deliver()
 
     def _query(self) -> str | None:
         """The id that Spark gives the query; that of the one before, until a cell has reported."""
         if self._progress.has_begun or self._status is None:
-            return self.metrics().query
+            return self._progress.query
         return self._status.metrics.query
-
-    def _outcome(self, number: int) -> MigrationOutcome:
-        """What became of a migration: what cells report now, or else what was known before."""
-        reported = self._progress.outcomes()
-        if number in reported:
-            return _together(reported[number], self._progress.cells)
-        if self._status is not None and self._status.metrics.query == self._query():
-            for entry in self._status.history:
-                if entry.number == number and entry.outcome.state != "submitted":
-                    return entry.outcome
-        # Cells have forgotten old ones, which are over.
-        return MigrationOutcome(state="completed" if number < max(reported, default=0) else "submitted")
 
 
 def _stored(control: ControlDirectory) -> Status | None:
@@ -207,37 +195,6 @@ def _entry(migration: Migration) -> MigrationEntry:
         new_plan=migration.new_plan.explain(),
         submitted=migration.submitted,
         outcome=migration.outcome,
-    )
-
-
-def _together(cells: list[CellMigration], count: int) -> MigrationOutcome:
-    """What became of a migration in a query of so many cells: all have to be done with it."""
-    figures = [cell.figures for cell in cells if cell.figures is not None]
-    for cell in cells:
-        if cell.state in ("refused", "unchanged"):
-            return MigrationOutcome(state=cell.state, reason=cell.reason, cells=cells)
-    is_over = len(cells) == count and all(cell.state == "completed" for cell in cells)
-    return MigrationOutcome(
-        state="completed" if is_over else "running", figures=_added(figures, is_over) if figures else None, cells=cells
-    )
-
-
-def _added(figures: list[MigrationFigures], is_over: bool) -> MigrationFigures:
-    """The figures of all cells: rows are added; states are those of one cell, because each has them all."""
-    began_at = [one.began_at for one in figures if one.began_at is not None]
-    ended = [one.ended for one in figures if one.ended is not None]
-    ended_at = [one.ended_at for one in figures if one.ended_at is not None]
-    return MigrationFigures(
-        started=min(one.started for one in figures),
-        ended=max(ended) if is_over and ended else None,
-        began_at=min(began_at, default=None),
-        ended_at=max(ended_at, default=None) if is_over else None,
-        states_shared=max(one.states_shared for one in figures),
-        states_incomplete=max(one.states_incomplete for one in figures),
-        rows_recomputed=sum(one.rows_recomputed for one in figures),
-        rows_buffered=sum(one.rows_buffered for one in figures),
-        old_results=sum(one.old_results for one in figures),
-        new_results=sum(one.new_results for one in figures),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ class Migration:
     """A change of a running query's plan: what was asked for, and what became of it, as of now.
 
     ``state`` is "submitted", "running", "completed", "refused" or "unchanged" (the plan was in force already).
+    ``number`` counts what was submitted: a migration that ``migrate()`` refuses by raising has none. On Spark it is the
+    number of a command: migrations that a cell refuses have one, and so have commands of other kinds.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Migration:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen."""
-        return self.state not in ("submitted", "running")
+        return self.outcome.is_over
 
     @property
     def reason(self) -> str | None:
@@ -111,7 +114,7 @@ class Migration:
             "strategy": self.strategy,
             "options": self.options,
             "state": outcome.state,
-            "is_over": outcome.state not in ("submitted", "running"),
+            "is_over": outcome.is_over,
             "seconds": None if outcome.figures is None else outcome.figures.seconds,
             **{name: value for name, value in figures.items() if name not in ("started", "ended")},
             "old_plan": self.old_plan.explain(),
@@ -169,45 +172,45 @@ class Run(Protocol):
 
 
 class Listeners:
-    """Who is to be called with a run's events. What a listener raises is logged, and changes nothing."""
+    """Who is to be called with a run's events. What a listener raises is logged, and changes nothing.
+
+    Events are delivered in the order in which they were queued, one at a time, whichever threads queue them: the first
+    that delivers goes on until none is left. So a listener may change the run, or end its subscription.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: list[Listener] = []
+        self._listeners: dict[object, Listener] = {}
         self._states: dict[int, MigrationState] = {}
+        self._queue: deque[Event] = deque()
+        self._is_delivering = False
 
     def __bool__(self) -> bool:
         """Whether anybody listens."""
         return bool(self._listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
+        subscription = object()
         with self._lock:
-            self._listeners.append(listener)
+            self._listeners[subscription] = listener
 
         def unsubscribe() -> None:
             with self._lock:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
+                self._listeners.pop(subscription, None)
 
         return unsubscribe
-
-    def notify(self, event: Event) -> None:
-        with self._lock:
-            listeners = list(self._listeners)
-        for listener in listeners:
-            try:
-                listener(event)
-            except Exception:
-                _LOG.exception("a listener failed")
 
     def know(self, migrations: Iterable[Migration]) -> None:
         """Take the states of migrations for known: they are no events."""
         with self._lock:
             self._states |= {migration.number: migration.state for migration in migrations}
 
-    def compare(self, migrations: Iterable[Migration]) -> None:
-        """Notify of the states that migrations have come to since the last call, each in its order."""
-        events = []
+    def queue(self, event: Event) -> None:
+        with self._lock:
+            self._queue.append(event)
+
+    def queue_changes(self, migrations: Iterable[Migration]) -> None:
+        """Queue the states that migrations have come to since the last call, each in its order."""
         with self._lock:
             for migration in migrations:
                 before, now = self._states.get(migration.number), migration.state
@@ -216,7 +219,32 @@ class Listeners:
                 self._states[migration.number] = now
                 passed: list[MigrationState] = ["submitted", "running"] if now == "completed" else ["submitted"]
                 missed = passed[0 if before is None else 1 :]
-                events += [MigrationEvent(migration, state) for state in missed if state not in (before, now)]
-                events.append(MigrationEvent(migration, now))
-        for event in events:
-            self.notify(event)
+                self._queue += [MigrationEvent(migration, state) for state in missed if state not in (before, now)]
+                self._queue.append(MigrationEvent(migration, now))
+
+    def deliver(self) -> None:
+        """Call the listeners with what is queued, unless another call is about that: then it does this too."""
+        with self._lock:
+            if self._is_delivering:
+                return
+            self._is_delivering = True
+        try:
+            while self._deliver_next():
+                pass
+        except BaseException:
+            self._is_delivering = False
+            raise
+
+    def _deliver_next(self) -> bool:
+        with self._lock:
+            if not self._queue:
+                self._is_delivering = False
+                return False
+            event = self._queue.popleft()
+            listeners = list(self._listeners.values())
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:
+                _LOG.exception("a listener failed")
+        return True

@@ -4,11 +4,15 @@ A micro-batch writes its own rows as one *segment*. Segments are dropped when al
 that what is written is proportional to the batch. They stay few: small ones are merged geometrically, as in an LSM tree
 (a row is rewritten at most log₂ 4096 times), and one of whose rows only a quarter is alive, because some lie far ahead
 in time, is rewritten without the others.
+
+A segment begins with the checksum of what follows, and the progress of the cell lists the segments there must be (see
+``messages.CellProgress``): one that is missing or damaged is refused when the cell is restored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -16,15 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.state.window_store import KeptRows, WindowStore
-from midstream.runtime.state_backend import SEGMENT, StateBackend
+from midstream.runtime.state_backend import SEGMENT, StateBackend, damaged_checkpoint, refusing_damage
 from midstream.runtime.transport import from_bytes, to_bytes
 
-__all__ = ["SegmentHeader", "SegmentLog"]
+__all__ = ["SegmentHeader", "SegmentLog", "read_segment"]
 
 SMALL_SEGMENT = 4096
 """Rows. Smaller segments are merged: each costs a read when the cell is restored, and an entry in the store."""
 SPARSE = 4
 """A segment with less than one row in so many alive is rewritten."""
+_CHECKSUM_BYTES = 4
 
 
 class SegmentHeader(msgspec.Struct, frozen=True):
@@ -47,7 +52,12 @@ class _Segment:
 
     @property
     def key(self) -> str:
-        return f"{SEGMENT}{self.number:015d}"
+        return segment_key(self.number)
+
+
+def segment_key(number: int) -> str:
+    """Where a segment is in the state backend; the keys are in the order of the numbers."""
+    return f"{SEGMENT}{number:015d}"
 
 
 class SegmentLog:
@@ -71,16 +81,41 @@ class SegmentLog:
         """Rows in all segments, also those that have left their windows since."""
         return sum(segment.rows for segment in self._segments)
 
-    def read(self, segments: Mapping[str, bytes]) -> Iterator[dict[str, KeptRows]]:
-        """Take over segments in the order of their rows; the rows of each, by window."""
-        for key, data in segments.items():
-            header, batches = from_bytes(data, SegmentHeader)
-            kept = {
-                self._identities[place]: _as_kept(batch) for place, batch in zip(header.windows, batches, strict=True)
-            }
-            first, last = (dict(zip(self._identities, ends, strict=True)) for ends in (header.first, header.last))
-            self._segments.append(_segment(int(key.removeprefix(SEGMENT)), kept, first, last))
-            yield kept
+    @property
+    def numbers(self) -> list[tuple[int, int]]:
+        """The numbers of all segments, as runs of consecutive ones: the first of each and the last."""
+        runs: list[tuple[int, int]] = []
+        for segment in self._segments:
+            if runs and runs[-1][1] + 1 == segment.number:
+                runs[-1] = runs[-1][0], segment.number
+            else:
+                runs.append((segment.number, segment.number))
+        return runs
+
+    def read(self, segments: Mapping[str, bytes], numbers: Iterable[tuple[int, int]]) -> Iterator[dict[str, KeptRows]]:
+        """Take over segments in the order of their rows; the rows of each, by window.
+
+        ``numbers`` says which there must be. Raises ``MalformedMessage`` if one is missing, left over or damaged.
+        """
+        left = set(segments)
+        for first_number, last_number in numbers:
+            for number in range(first_number, last_number + 1):
+                key = segment_key(number)
+                if key not in left:
+                    raise damaged_checkpoint(f"Segment {number} of the rows in their windows is missing.")
+                left.remove(key)
+                with refusing_damage(f"Segment {number}"):
+                    kept = self._read_segment(number, segments[key])
+                yield kept
+        if left:
+            raise damaged_checkpoint(f"There is {min(left)}, which is none of this state.")
+
+    def _read_segment(self, number: int, data: bytes) -> dict[str, KeptRows]:
+        header, batches = read_segment(data)
+        kept = {self._identities[place]: _as_kept(batch) for place, batch in zip(header.windows, batches, strict=True)}
+        first, last = (dict(zip(self._identities, ends, strict=True)) for ends in (header.first, header.last))
+        self._segments.append(_segment(number, kept, first, last))
+        return kept
 
     def resume(self, next_number: int, looked_at: int) -> None:
         """Continue after the rows that are in their windows now."""
@@ -160,10 +195,23 @@ class SegmentLog:
         segment = _segment(number, kept, first, last)
         places = [self._identities.index(identity) for identity in kept]
         header = SegmentHeader(places, list(first.values()), list(last.values()))
-        data = to_bytes(header, [_as_batch(rows) for rows in kept.values()], compression="zstd")
+        content = to_bytes(header, [_as_batch(rows) for rows in kept.values()], compression="zstd")
+        data = b"".join([_checksum(content), content])
         backend.put(segment.key, data)
         self.bytes_written += len(data)
         return segment
+
+
+def read_segment(data: bytes) -> tuple[SegmentHeader, list[pa.RecordBatch]]:
+    """The header of a segment, and the rows of each of its windows; a ValueError if it is not what was written."""
+    content = memoryview(data)[_CHECKSUM_BYTES:]
+    if data[:_CHECKSUM_BYTES] != _checksum(content):
+        raise ValueError("it is not what its checksum says")
+    return from_bytes(content, SegmentHeader)
+
+
+def _checksum(content: bytes | memoryview) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _segment(number: int, kept: Mapping[str, KeptRows], first: dict[str, int], last: dict[str, int]) -> _Segment:

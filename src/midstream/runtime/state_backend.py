@@ -5,24 +5,37 @@
     segment 000…      rows in their windows (see ``segment_log``)
 
 :class:`StoredCell` is all of it, read back and checked: state of another format or of another query is refused before
-any of it is used.
+any of it is used, and so is state that is not complete or not readable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+import pyarrow as pa
 
-from midstream.errors import CheckpointMismatch
+from midstream.errors import BadPlan, CheckpointMismatch, MalformedMessage
 from midstream.runtime.messages import STATE_FORMAT, CellManifest, CellProgress, decode
 from midstream.runtime.query_fingerprint import QueryFingerprint
 
-__all__ = ["MANIFEST", "PROGRESS", "SEGMENT", "StateBackend", "StoredCell", "stored_version"]
+__all__ = [
+    "MANIFEST",
+    "PROGRESS",
+    "SEGMENT",
+    "StateBackend",
+    "StoredCell",
+    "damaged_checkpoint",
+    "refusing_damage",
+    "stored_version",
+]
 
 PROGRESS, MANIFEST, SEGMENT = "progress", "manifest", "segment "
+_REMEDY = "Use an intact copy of the checkpoint, or start the query with another checkpoint directory."
 
 
 class StateBackend(Protocol):
@@ -37,6 +50,34 @@ class StateBackend(Protocol):
     def items(self) -> Iterable[tuple[str, bytes]]: ...
 
 
+def damaged_checkpoint(detail: str) -> MalformedMessage:
+    """The error for a checkpoint that is not complete, or not what was written."""
+    return MalformedMessage("the checkpoint is damaged", detail=detail, hint=_REMEDY)
+
+
+@contextlib.contextmanager
+def refusing_damage(what: str) -> Iterator[None]:
+    """While stored state is interpreted: whatever that fails of, the checkpoint is damaged in ``what``."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        BadPlan,
+        EOFError,
+        LookupError,
+        OSError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        msgspec.DecodeError,
+        pa.ArrowException,
+        struct.error,
+    ) as problem:
+        raise damaged_checkpoint(f"{what} cannot be read: {type(problem).__name__}: {problem}.") from problem
+
+
 class _Versioned(msgspec.Struct):
     """The progress of any format, as far as its version: a cell is read, and its format checked, only if needed."""
 
@@ -46,7 +87,10 @@ class _Versioned(msgspec.Struct):
 def stored_version(backend: StateBackend) -> str:
     """The version of the cell that the state backend belongs to; empty if there is none yet."""
     progress = backend.get(PROGRESS)
-    return "" if progress is None else msgspec.json.decode(progress, type=_Versioned).version
+    if progress is None:
+        return ""
+    with refusing_damage("The progress of a cell"):
+        return msgspec.json.decode(progress, type=_Versioned).version
 
 
 @dataclass(frozen=True)
@@ -60,11 +104,27 @@ class StoredCell:
 
     @classmethod
     def read(cls, kept: Mapping[str, bytes], query: QueryFingerprint) -> StoredCell:
-        """What was kept of a cell of this query. Raises if another query, or another version of midstream, kept it."""
-        manifest = decode(kept.get(MANIFEST, b"{}"), CellManifest, "the checkpoint", STATE_FORMAT)
+        """What was kept of a cell of this query.
+
+        Raises if another query, or another version of midstream, kept it, or if a part of it is missing.
+        """
+        if (MANIFEST in kept) != (PROGRESS in kept):
+            raise damaged_checkpoint(f"The {PROGRESS if MANIFEST in kept else MANIFEST} of a cell is missing.")
+        manifest = decode(kept.get(MANIFEST, b"{}"), CellManifest, "the checkpoint", STATE_FORMAT, _REMEDY)
         query.check_same(manifest.query, "the checkpoint", "another checkpoint directory")
-        progress = decode(kept.get(PROGRESS, b"{}"), CellProgress, "the checkpoint", STATE_FORMAT)
+        progress = decode(kept.get(PROGRESS, b"{}"), CellProgress, "the checkpoint", STATE_FORMAT, _REMEDY)
         return cls(progress, manifest, {key: kept[key] for key in sorted(kept) if key.startswith(SEGMENT)})
+
+    def check_intact(self, streams: Iterable[str], windows: int) -> None:
+        """Refuse what is not as it was written, or is about other streams and windows than the query has."""
+        stored = self.progress
+        for name, message in ((PROGRESS, stored), (MANIFEST, self.manifest)):
+            if not message.is_intact:
+                raise damaged_checkpoint(f"The {name} of a cell is not what its checksum says.")
+        if any(set(found) != set(streams) for found in (stored.streams, stored.time.latest)):
+            raise damaged_checkpoint("The progress of a cell has other streams than its query.")
+        if len(stored.windows) != windows:
+            raise damaged_checkpoint(f"The progress of a cell has {len(stored.windows)} windows, its query {windows}.")
 
     def check_columns(self, columns: Mapping[str, list[str]]) -> None:
         """Refuse rows with other columns than the query reads: another version may plan the same query otherwise."""

@@ -37,7 +37,7 @@ def to_bytes(header: msgspec.Struct, batches: Iterable[pa.RecordBatch], compress
     return b"".join([frame_prefix(msgspec.json.encode(header), [body.size for body in bodies]), *bodies])
 
 
-def from_bytes(data: bytes, kind: type[Header]) -> tuple[Header, list[pa.RecordBatch]]:
+def from_bytes(data: bytes | memoryview, kind: type[Header]) -> tuple[Header, list[pa.RecordBatch]]:
     """The header and the tables; these refer to the bytes, nothing is copied unless it was compressed."""
     buffer = pa.py_buffer(data)
     header, places = split_frame(data)

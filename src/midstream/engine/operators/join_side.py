@@ -23,12 +23,12 @@ from midstream.engine.expressions.evaluate import evaluate
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.band import Band
 from midstream.engine.operators.key_codes import KeyCodes
+from midstream.engine.operators.missing_tuples import MissingTuples
 from midstream.engine.operators.state_handle import StateHandle, StateKey
 from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
 
 if TYPE_CHECKING:
     from midstream.engine.operators.operator import Operator
-    from midstream.migration.state_completion import IncompleteState
 
 __all__ = ["JoinSide", "KeyColumn", "equal_columns"]
 
@@ -57,7 +57,7 @@ class JoinSide(StateHandle):
         self.band = band
         self.identity = identity
         self.state = JoinState(len(layout.stores))
-        self.incomplete: IncompleteState | None = None
+        self.incomplete: MissingTuples | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
         self.is_partial = False
         """Whether the state lacks tuples that are suspended because nobody above can use them."""
@@ -104,6 +104,8 @@ class JoinSide(StateHandle):
     def adopt(self, donor: StateHandle) -> None:
         assert isinstance(donor, JoinSide)
         self.state, self.incomplete = donor.state.copy(), donor.incomplete
+        # What was computed for the donor is counted there.
+        self._completed = 0 if self.incomplete is None else -self.incomplete.computed
 
     def rebuild(self, *histories: Iterable[Batch]) -> Iterator[Batch]:
         self.add(concatenate(self.layout, list(histories[0])))

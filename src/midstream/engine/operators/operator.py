@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream.algebra.window_spec import BEGINNING, NEVER
@@ -57,9 +57,6 @@ class Counters:
     compared: int = 0
     suspended: int = 0
     resumed: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class Operator(ABC):
@@ -140,15 +137,6 @@ class Operator(ABC):
     @property
     def state_bytes(self) -> int:
         return 0
-
-    def metrics(self) -> dict[str, int | str]:
-        return {
-            "operator": self.name,
-            "subplan": self.subplan,
-            **self.counters.as_dict(),
-            "state_rows": self.state_rows,
-            "state_bytes": self.state_bytes,
-        }
 
 
 class StatefulOperator(Operator, StateHandle):
