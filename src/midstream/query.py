@@ -62,7 +62,8 @@ class ContinuousQuery(PlannedQuery):
 
         Options: ``control_dir`` (where plan changes are written; needed to restart or to migrate from another process),
         ``cells`` (into how many the rows are spread), ``rates`` (relative rows per second by stream, for spreading),
-        ``idle_after`` (a stream that is silent for so long does not hold back the watermark).
+        ``idle_after`` (a stream that is silent for so long does not hold back the watermark), ``just_in_time`` (as for
+        ``run_locally``; a restart continues with what was chosen last).
         """
         try:
             from midstream.spark.live_query import LiveQuery

@@ -18,8 +18,10 @@ and ends at all other operators: a distinct or aggregate is a consumer or a prod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from midstream.algebra.expressions import Expression
 from midstream.algebra.identity import equality_sides
@@ -34,8 +36,7 @@ from midstream.errors import BadOption
 __all__ = ["Consumer", "JustInTime", "passes_feedback", "waiting_input"]
 
 
-@dataclass(frozen=True)
-class JustInTime:
+class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How partial results are made only when somebody can use them.
 
     Each choice changes the work, never a result:
@@ -79,7 +80,7 @@ class JustInTime:
         raise BadOption(f"just_in_time cannot be {value!r}", hint="Give True, False or JustInTime(...).")
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
     def demand(self, child: Operator) -> DemandOperator:
         """The operator that notes what a consumer input demands."""
