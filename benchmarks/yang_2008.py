@@ -189,9 +189,8 @@ def sweep(figure: Swept, scale: int = SCALE) -> bool:
         for ratio, limit in BARS.get((figure.number, value), ()):
             bars.append(Bar(f"{ratio} at {value:g}", limit))
     drawing, axes = new_figure(f"Yang and Papadias 2008, figure {figure.number} ({figure.shape} plan)", columns=3)
-    for axis, (key, label) in zip(
-        axes[0], (("partial", "partial results"), ("seconds", "processor seconds"), ("peak", "peak state bytes")), strict=True
-    ):
+    panels = {"partial": "partial results", "seconds": "processor seconds", "peak": "peak state bytes"}
+    for axis, (key, label) in zip(axes[0], panels.items(), strict=True):
         for name, style in (("REF", "o--"), ("JIT", "o-")):
             axis.plot(figure.values, [point[f"{key} {name}"] for point in points.values()], style, label=name)
         axis.set_yscale("log")

@@ -1,9 +1,10 @@
-"""Just-in-time processing changes no result: joins of three to six streams, in any order of arrival, with it switched on
-and off, migrated and rebuilt meanwhile, give what DuckDB says."""
+"""Just-in-time processing changes no result: joins of three to six streams, in any order of arrival, switched on and
+off, migrated and rebuilt meanwhile, give what DuckDB says."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -28,7 +29,7 @@ def random_joins(choices: Choices) -> ContinuousQuery:
     pairs = [(left, right) for place, left in enumerate(names) for right in names[place + 1 :]]
     shape = choices.pick(["chain", "star", "clique", "mixed"])
     if shape == "chain":
-        pairs = list(zip(names, names[1:], strict=False))
+        pairs = list(pairwise(names))
     elif shape == "star":
         pairs = [(names[0], other) for other in names[1:]]
     elif shape == "mixed":
