@@ -5,7 +5,7 @@ import midstream.testing
 
 
 def test_public_names_are_pinned():
-    assert midstream.__all__ == ["ContinuousQuery", "LocalRun", "MidstreamError", "Plan", "Stream"]
+    assert midstream.__all__ == ["ContinuousQuery", "JustInTime", "LocalRun", "MidstreamError", "Plan", "Stream"]
 
 
 def test_every_public_name_exists_and_is_documented():

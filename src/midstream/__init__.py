@@ -3,8 +3,9 @@
 from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.errors import MidstreamError
+from midstream.execution.just_in_time import JustInTime
 from midstream.query import ContinuousQuery
 from midstream.runtime.local_run import LocalRun
 
-__all__ = ["ContinuousQuery", "LocalRun", "MidstreamError", "Plan", "Stream"]
+__all__ = ["ContinuousQuery", "JustInTime", "LocalRun", "MidstreamError", "Plan", "Stream"]
 __version__ = "0.1.0"

@@ -22,6 +22,7 @@ __all__ = [
     "BadArgument",
     "BadGrouping",
     "BadJoinOrder",
+    "BadOption",
     "BadPlan",
     "BadStreamDeclaration",
     "BadWindow",
@@ -275,6 +276,12 @@ class MalformedMessage(RunError):
     """A file of a control directory, or stored state, is not what midstream writes."""
 
     code = "M3011"
+
+
+class BadOption(RunError):
+    """An option of a run that does not exist or has a wrong value."""
+
+    code = "M3012"
 
 
 class DataError(MidstreamError):

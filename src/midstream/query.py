@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from midstream.algebra.plan import Plan
 from midstream.errors import BadPlan, SparkMissing
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.installation import install_command
 from midstream.planned_query import PlannedQuery
@@ -38,11 +39,21 @@ __all__ = ["ContinuousQuery"]
 class ContinuousQuery(PlannedQuery):
     """A query over declared streams. Bad text raises a ``midstream.errors.QueryError`` that says where and why."""
 
-    def run_locally(self, plan: str | Plan | None = None, *, chunk_rows: int = CHUNK_ROWS) -> LocalRun:
-        """Start the query in this process. ``chunk_rows`` bounds the results in the making at once."""
+    def run_locally(
+        self,
+        plan: str | Plan | None = None,
+        *,
+        just_in_time: bool | JustInTime = False,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> LocalRun:
+        """Start the query in this process.
+
+        ``just_in_time``: make partial results only when somebody can use them (see ``docs/just_in_time.md``).
+        ``chunk_rows`` bounds the results in the making at once.
+        """
         if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
             raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
-        return LocalRun(self.chosen(plan), self.chosen, chunk_rows)
+        return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time)
 
     def run_on_spark(
         self, frames: Mapping[str, DataFrame], plan: str | Plan | None = None, **options: Any
@@ -51,7 +62,8 @@ class ContinuousQuery(PlannedQuery):
 
         Options: ``control_dir`` (where plan changes are written; needed to restart or to migrate from another process),
         ``cells`` (into how many the rows are spread), ``rates`` (relative rows per second by stream, for spreading),
-        ``idle_after`` (a stream that is silent for so long does not hold back the watermark).
+        ``idle_after`` (a stream that is silent for so long does not hold back the watermark), ``just_in_time`` (as for
+        ``run_locally``; a restart continues with what was chosen last).
         """
         try:
             from midstream.spark.live_query import LiveQuery

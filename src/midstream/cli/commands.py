@@ -118,6 +118,9 @@ def run(
         list[str] | None, typer.Option("--sink-option", metavar="KEY=VALUE", help="Set a Spark sink option.")
     ] = None,
     plan: PlanName = None,
+    just_in_time: Annotated[
+        bool, typer.Option("--just-in-time", help="Make partial results only when a join above can use them.")
+    ] = False,
     until_end: Annotated[
         bool,
         typer.Option(
@@ -150,7 +153,7 @@ def run(
         others = {
             "QUERY": query_file, "--query": text, "--stream": streams, "--option": options, "--schema": schemas,
             "--event-time": event_times, "--lateness": lateness, "--sink-option": sink_options, "--plan": plan,
-            "--control": control, "--checkpoint": checkpoint, "--cells": cells,
+            "--just-in-time": just_in_time, "--control": control, "--checkpoint": checkpoint, "--cells": cells,
         }  # fmt: skip
         given = [name for name, value in others.items() if value] + (["--sink"] if sink != "console" else [])
         if given:
@@ -161,7 +164,7 @@ def run(
         before = RunFile.read(resume)
         asked = RunFile(
             before.query, before.streams, before.sink, before.control, before.checkpoint, before.plan, before.cells,
-            master or before.master, {**before.settings, **chosen},
+            master or before.master, {**before.settings, **chosen}, before.just_in_time,
         )  # fmt: skip
         return run_query(asked, until_end, Output(as_json, debug))
     written = _query_text(query_file, text)
@@ -179,6 +182,7 @@ def run(
         cells,
         master or MASTER,
         chosen,
+        just_in_time,
     )
     return run_query(asked, until_end, Output(as_json, debug))
 
@@ -263,6 +267,22 @@ def migrate(
     given = {"as_published": as_published, "variant": variant, "shortened": shortened}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug), WaitFor(wait_for))
+
+
+@app.command("just-in-time", cls=Command, epilog="Example:\n\n  midstream just-in-time orders.control on")
+@reports_failures
+def just_in_time(
+    control: Control,
+    choice: Annotated[str, typer.Argument(metavar="on|off", help="Whether rows wait until they can be used.")],
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Switch just-in-time processing of a running query on or off, with its next micro-batch."""
+    from midstream.cli.just_in_time import switch_just_in_time
+
+    if choice not in ("on", "off"):
+        raise BadArgument(f'just-in-time processing cannot be "{choice}"', hint="Write on or off.")
+    return switch_just_in_time(control, choice == "on", Output(as_json, debug))
 
 
 @app.command(cls=Command, epilog="Example:\n\n  midstream status orders.control --watch")

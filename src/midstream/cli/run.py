@@ -141,7 +141,13 @@ def _run(
         for source in found
     ]
     query = ContinuousQuery(asked.query, declared)
-    live = query.run_on_spark(frames, plan_named(query, asked.plan), control_dir=asked.control, cells=asked.cells)
+    live = query.run_on_spark(
+        frames,
+        plan_named(query, asked.plan),
+        control_dir=asked.control,
+        cells=asked.cells,
+        just_in_time=asked.just_in_time,
+    )
     check_names(asked.sink, live.results.columns)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = {**asked.settings, "spark.sql.session.timeZone": zone}

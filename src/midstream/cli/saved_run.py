@@ -39,6 +39,7 @@ _ENTRIES: Mapping[str, tuple[type, ...]] = {
     "cells": (int, NoneType),
     "master": (str,),
     "settings": (dict,),
+    "just_in_time": (bool,),
 }
 
 
@@ -56,6 +57,7 @@ class RunFile:
     cells: int | None = None
     master: str = MASTER
     settings: Mapping[str, str] = field(default_factory=dict)
+    just_in_time: bool = False
 
     @property
     def path(self) -> Path:
@@ -83,6 +85,7 @@ class RunFile:
             "cells": self.cells,
             "master": self.master,
             "settings": dict(self.settings),
+            "just_in_time": self.just_in_time,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "started": time.time(),
@@ -115,6 +118,7 @@ class RunFile:
                 content["cells"],
                 content["master"],
                 content["settings"],
+                content["just_in_time"],
             )
         except FileNotFoundError:
             is_there = control.is_dir()

@@ -6,7 +6,7 @@ join sits on rows that are materialized, a store is put between them, so that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from midstream.algebra.expressions import Expression, conjuncts
@@ -34,6 +34,7 @@ from midstream.engine.operators.stateless import ColumnProjection, ComputeOperat
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.row_store import RowStore
 from midstream.engine.state.window_store import WindowStore
+from midstream.execution.just_in_time import Consumer, JustInTime, passes_feedback, waiting_input
 
 __all__ = ["Compiler"]
 
@@ -47,24 +48,26 @@ class Compiler:
     windows: WindowStore
     chunk_rows: int
     stores: Mapping[StateKey, list[RowStore]] = field(default_factory=dict)
+    just_in_time: JustInTime | None = None
 
     def compile(self, plan: Plan) -> Operator:
         """The operators that run the plan; the last one produces exactly the plan's schema."""
         return self._projected(plan, self._compile(plan, frozenset(plan.schema)))
 
-    def _compile(self, plan: Plan, needed: Needed) -> Operator:
-        operator = self._operator(plan, needed)
+    def _compile(self, plan: Plan, needed: Needed, consumers: Sequence[Consumer] = ()) -> Operator:
+        """The operators that run the plan. ``consumers`` are the joins above that tuples may have to wait for."""
+        operator = self._operator(plan, needed, consumers if passes_feedback(plan) else ())
         # A selection that was applied before is no operator: its input's stands for both.
         operator.subplan = operator.subplan or plan.fingerprint
         return operator
 
-    def _operator(self, plan: Plan, needed: Needed) -> Operator:
+    def _operator(self, plan: Plan, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
         if isinstance(plan, Window):
             return WindowOperator(plan, self.windows.layout(plan))
         if isinstance(plan, Select):
-            return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate)))
+            return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate), consumers))
         if isinstance(plan, Project):
-            return self._project(plan, needed)
+            return self._project(plan, needed, consumers)
         if isinstance(plan, Alias):
             inner = dict(zip(plan.schema, plan.input.schema, strict=True))
             chosen = [field for field in plan.schema if field in needed]
@@ -72,11 +75,7 @@ class Compiler:
             positions = [child.layout.position(inner[field].column) for field in chosen]
             return ColumnProjection(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
         if isinstance(plan, Join):
-            needed = needed | _fields(*plan.predicates)
-            left, right = (
-                self._stored(side, self._compile(side, needed & frozenset(side.schema))) for side in plan.inputs
-            )
-            return JoinOperator(plan, left, right, self.chunk_rows)
+            return self._join(plan, needed | _fields(*plan.predicates), consumers)
         if isinstance(plan, Aggregate):
             arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
             read = _fields(*(key.expression for key in plan.keys), *arguments)
@@ -99,9 +98,30 @@ class Compiler:
             return child
         return SelectOperator(plan.label, child, plan.predicate)
 
-    def _project(self, plan: Project, needed: Needed) -> Operator:
+    def _join(self, plan: Join, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
+        def compiled(side: Plan, consumers_below: Sequence[Consumer]) -> Operator:
+            child = self._stored(side, self._compile(side, needed & frozenset(side.schema), consumers_below))
+            return child if self.just_in_time is None else self.just_in_time.suspending(side, child, consumers)
+
+        waiting = None if self.just_in_time is None else waiting_input(plan)
+        if self.just_in_time is None or waiting is None:
+            left, right = (compiled(side, consumers) for side in plan.inputs)
+            join = JoinOperator(plan, left, right, self.chunk_rows)
+        else:
+            demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], consumers))
+            above = consumers if self.just_in_time.propagate else ()
+            waits = compiled(plan.inputs[waiting], [*above, Consumer.of(plan, waiting, demand)])
+            left, right = (waits, demand) if waiting == 0 else (demand, waits)
+            join = JoinOperator(plan, left, right, self.chunk_rows)
+            join.consumer_input = 1 - waiting
+            demand.side = join.sides[1 - waiting]
+        for place, side in enumerate(join.sides):
+            side.is_partial = bool(consumers) or place == waiting
+        return join
+
+    def _project(self, plan: Project, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
         items = [item for item in plan.items if item.field in needed]
-        child = self._compile(plan.input, _fields(*(item.expression for item in items)))
+        child = self._compile(plan.input, _fields(*(item.expression for item in items)), consumers)
         if all(item.is_plain for item in items):
             positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
             return ColumnProjection(plan.label, child, positions, [item.field for item in items])

@@ -12,6 +12,8 @@ from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.execution.compiler import Compiler
+from midstream.execution.executor import NumberOf
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS, PlanExecutor, RowStores
 
 __all__ = ["PlanBox"]
@@ -21,16 +23,27 @@ class PlanBox(PlanExecutor):
     """The operators of one plan as the compiler arranges them, and the order in which they run."""
 
     def __init__(
-        self, plan: Plan, windows: WindowStore, chunk_rows: int = CHUNK_ROWS, stores: RowStores | None = None
+        self,
+        plan: Plan,
+        windows: WindowStore,
+        chunk_rows: int = CHUNK_ROWS,
+        stores: RowStores | None = None,
+        just_in_time: JustInTime | None = None,
     ) -> None:
-        super().__init__(plan, windows, chunk_rows, Compiler(windows, chunk_rows, stores or {}).compile(plan))
+        compiler = Compiler(windows, chunk_rows, stores or {}, just_in_time)
+        super().__init__(plan, windows, chunk_rows, compiler.compile(plan))
+        self.just_in_time = just_in_time
         self.joins = [operator for operator in self.operators if isinstance(operator, JoinOperator)]
         self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
         self._lazy = _topmost(self.root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
+        if just_in_time is not None:
+            # What is suspended below one join depends on the output of others. No state is completed on demand.
+            self._below_joins, self._from_joins_up = [], self.operators
+            self.completes_on_demand = False
 
     def empty(self) -> PlanBox:
-        return PlanBox(self.plan, self.windows, self.chunk_rows)
+        return PlanBox(self.plan, self.windows, self.chunk_rows, just_in_time=self.just_in_time)
 
     def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         for leaf in self._leaves:
@@ -41,6 +54,10 @@ class PlanBox(PlanExecutor):
         yield from results if self.root.emits_in_order else self._in_order(results)
         self._complete_ahead(arrived)
         self.expire()
+
+    def manifest(self, number_of: NumberOf) -> dict[str, Any]:
+        options = None if self.just_in_time is None else self.just_in_time.as_json()
+        return super().manifest(number_of) | {"just_in_time": options}
 
     @property
     def rows_completed(self) -> int:

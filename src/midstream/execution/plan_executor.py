@@ -20,6 +20,7 @@ from midstream.engine.ordered import lasting
 from midstream.engine.state.row_store import RowStore
 from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.execution.executor import Executor, NumberOf, Rebuild
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.output_progress import OutputProgress, outermost_final_operators
 
 __all__ = ["CHUNK_ROWS", "MakeExecutor", "PlanExecutor", "RowStores"]
@@ -29,7 +30,7 @@ CHUNK_ROWS = 1 << 20
 
 RowStores = Mapping[StateKey, list[RowStore]]
 """Stores of materialized rows, inherited from the previous plan."""
-MakeExecutor = Callable[[Plan, WindowStore, int, RowStores], "PlanExecutor"]
+MakeExecutor = Callable[[Plan, WindowStore, int, RowStores, JustInTime | None], "PlanExecutor"]
 """Makes an executor for a plan, without rows: over these windows, with so many rows per chunk."""
 
 
@@ -51,6 +52,8 @@ class PlanExecutor(Executor):
         self.watermark = BEGINNING
         self.final_limit = NEVER
         """Where ``hold_final`` holds the outermost final operators."""
+        self.completes_on_demand = True
+        """Whether states of joins may be completed while the executor runs, instead of before."""
         self.completion_budget = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
 
@@ -97,7 +100,7 @@ class PlanExecutor(Executor):
         if not outputs:
             return []
         for operator in self.operators:
-            is_above = any(id(child) in outputs for child in operator.inputs)
+            is_above = operator.depends_on_other_inputs or any(id(child) in outputs for child in operator.inputs)
             if is_above and id(operator) not in outputs:
                 outputs[id(operator)] = list(operator.push(*(outputs.get(id(child), []) for child in operator.inputs)))
         return [lasting(batch) for batch in outputs[id(self.root)]]
@@ -152,6 +155,6 @@ def _inputs_first(root: Operator) -> list[Operator]:
     while pending:
         operator = pending.pop()
         order.append(operator)
-        pending.extend(operator.inputs)
+        pending.extend(operator.evaluation_order)
     order.reverse()
     return order

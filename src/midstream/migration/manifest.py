@@ -24,6 +24,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.engine.state.window_store import WindowStore
 from midstream.execution.executor import Executor
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.migration.gen_mig import GEN_MIG_BOXES
 from midstream.migration.parallel_track import ParallelTrackBox
@@ -66,14 +67,15 @@ def _plan(text: str, derived_from: str | None) -> Plan:
 def executor_from_manifest(
     manifest: Mapping[str, Any],
     plans: Sequence[Plan],
-    make: Callable[[Plan], PlanExecutor],
+    make: Callable[[Plan, JustInTime | None], PlanExecutor],
     windows: WindowStore,
     watermark: int,
     records: Mapping[int, MigrationRecord],
 ) -> Executor:
     """The executor that a manifest describes, without any derived state: it is to be rebuilt before it is used."""
     if manifest["kind"] == "plan":
-        executor = make(plans[manifest["plan"]])
+        options = manifest.get("just_in_time")
+        executor = make(plans[manifest["plan"]], None if options is None else JustInTime(**options))
         executor.completion_budget = manifest["completion_budget"]
         for operator, emits_from in zip(executor.final_operators, manifest["emits_from"], strict=True):
             operator.emits_from = emits_from

@@ -132,6 +132,7 @@ class _StateMatching:
         budget: int,
     ) -> None:
         self._old = old
+        self._name = completion.value
         self._completion = completion
         keys = [operator.state_key for operator in old.final_operators]
         # Equal operators in different places may be differently far, and so may be all that is above them.
@@ -139,6 +140,8 @@ class _StateMatching:
         self._donors = {key: list(states) for key, states in usable.items()}
         self._watermark = watermark
         self.new, self._present = self._with_inherited_stores(make)
+        if not self.new.completes_on_demand:
+            self._completion = completion = Completion.EAGER
         self.new.completion_budget = budget if completion is Completion.LAZY else 0
         # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
         frontiers = (
@@ -171,7 +174,7 @@ class _StateMatching:
         ]
         if ahead:
             raise MigrationRefused(
-                f"{self._completion.value} cannot replace a plan whose results are final up to different instants",
+                f"{self._name} cannot replace a plan whose results are final up to different instants",
                 detail=f"{quoted(sorted({operator.name for operator in ahead}))} of the old plan would be replaced by "
                 "an operator that cannot know yet what has been emitted.",
                 hint="Use gen-mig, or try again when the watermark has moved on.",

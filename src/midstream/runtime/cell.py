@@ -19,9 +19,11 @@ from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.state.window_store import Rows, WindowStore
 from midstream.errors import BadPlan, BrokenRun, MigrationRefused
 from midstream.execution.executor import Executor
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_box import PlanBox
 from midstream.execution.plan_executor import CHUNK_ROWS, MakeExecutor, PlanExecutor, RowStores
 from midstream.migration.manifest import PlanList, executor_from_manifest, plans_from_manifest
+from midstream.migration.moving_state import MovingState
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategy import MigrationContext, Strategy
@@ -59,6 +61,7 @@ class Cell:
         also_read: Plan | None = None,
         chunk_rows: int = CHUNK_ROWS,
         make_executor: MakeExecutor = PlanBox,
+        just_in_time: JustInTime | None = None,
     ) -> None:
         self.windows = WindowStore([plan] if also_read is None else [plan, also_read])
         self.chunk_rows = chunk_rows
@@ -69,7 +72,8 @@ class Cell:
         self._records: list[MigrationRecord] = []
         self._running: list[tuple[MigrationRecord, Executor]] = []
         self._make_executor = make_executor
-        self._executor: Executor = self._make(plan)
+        self._just_in_time = just_in_time
+        self._executor: Executor = self._make(plan, just_in_time)
         self.counters = OperatorCounters()
         """What operators did, also those of earlier plans."""
         self._follow_operators()
@@ -127,6 +131,24 @@ class Cell:
         if plan == self.plan:
             return
         strategy.check(self.plan, plan)
+        self._replace(strategy, plan, self._just_in_time)
+
+    @property
+    def just_in_time(self) -> JustInTime | None:
+        """How plans are run that replace the current one; None: partial results are made at once."""
+        return self._just_in_time
+
+    def switch_just_in_time(self, options: JustInTime | None) -> None:
+        """Run the current plan with or without just-in-time processing from now on.
+
+        Its states are matched by moving state: those that hold suspended tuples, or lack some, are computed anew.
+        """
+        self.settle()
+        if options != self._just_in_time:
+            self._replace(MovingState(), self.plan, options)
+            self._just_in_time = options
+
+    def _replace(self, strategy: Strategy, plan: Plan, just_in_time: JustInTime | None) -> None:
         if strategy.runs_both_plans and len(list(self._executor.boxes())) >= MOST_BOXES:
             raise MigrationRefused(
                 f"{MOST_BOXES} plans are running side by side already",
@@ -139,7 +161,12 @@ class Cell:
         try:
             self._executor, results = strategy.begin(
                 MigrationContext(
-                    self._executor, plan, self.windows, self.watermark, record, lambda stores: self._make(plan, stores)
+                    self._executor,
+                    plan,
+                    self.windows,
+                    self.watermark,
+                    record,
+                    lambda stores: self._make(plan, just_in_time, stores),
                 )
             )
         except MigrationRefused:
@@ -166,7 +193,14 @@ class Cell:
         running = [
             {"part": places[id(part)], "record": record.manifest(plans.number_of)} for record, part in self._running
         ]
-        return {"plans": plans.as_json(), "box": box, "migrations": self._migrations, "running": running}
+        options = None if self._just_in_time is None else self._just_in_time.as_json()
+        return {
+            "plans": plans.as_json(),
+            "box": box,
+            "just_in_time": options,
+            "migrations": self._migrations,
+            "running": running,
+        }
 
     def restore(self, manifest: Mapping[str, Any], watermark: int, completion: Completion) -> None:
         """Continue with what a manifest describes; the windows must have been restored, and all else is derived."""
@@ -177,11 +211,14 @@ class Cell:
             records = [self.record(record.number) or record for record in described]
             numbered = {record.number: record for record in records}
             migrations = int(manifest["migrations"])
+            options = manifest.get("just_in_time")
+            just_in_time = None if options is None else JustInTime(**options)
             empty = executor_from_manifest(manifest["box"], plans, self._make, self.windows, watermark, numbered)
             parts = list(empty.parts())
             places = [parts.index(parts[running["part"]]) for running in manifest["running"]]
         self.watermark = watermark
         self._migrations = migrations
+        self._just_in_time = just_in_time
         record = MigrationRecord("rebuild", {}, empty.plan, empty.plan, watermark)
         self._executor = rebuilt(empty, completion, self.windows, self.windows.alive(), record)
         self._follow_operators()
@@ -236,8 +273,10 @@ class Cell:
         self._note_progress()
         self.windows.release(self._executor.horizons())
 
-    def _make(self, plan: Plan, stores: RowStores | None = None) -> PlanExecutor:
-        return self._make_executor(plan, self.windows, self.chunk_rows, stores or {})
+    def _make(
+        self, plan: Plan, just_in_time: JustInTime | None = None, stores: RowStores | None = None
+    ) -> PlanExecutor:
+        return self._make_executor(plan, self.windows, self.chunk_rows, stores or {}, just_in_time)
 
     def _follow_operators(self) -> None:
         self.counters.follow(operator for box in self._executor.boxes() for operator in box.operators)

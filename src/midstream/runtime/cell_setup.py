@@ -8,6 +8,7 @@ import msgspec
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
+from midstream.execution.just_in_time import JustInTime
 from midstream.planned_query import PlannedQuery
 from midstream.planning.partitioning import Partitioning
 from midstream.runtime.query_fingerprint import QueryFingerprint
@@ -25,9 +26,17 @@ class CellSetup(msgspec.Struct, frozen=True):
     default_plan: str
     lateness: dict[str, int]
     """By stream, in ticks."""
+    just_in_time: JustInTime | None = None
+    """How the first plan is run."""
 
     @classmethod
-    def of(cls, query: PlannedQuery, first_plan: Plan, partitioning: Partitioning) -> CellSetup:
+    def of(
+        cls,
+        query: PlannedQuery,
+        first_plan: Plan,
+        partitioning: Partitioning,
+        just_in_time: JustInTime | None = None,
+    ) -> CellSetup:
         """The setup of a query that begins with this plan and is spread in this way."""
         default = query.plan()
         streams = {window.stream.name: window.stream for window in default.windows()}
@@ -36,6 +45,7 @@ class CellSetup(msgspec.Struct, frozen=True):
             json.dumps(plan_to_json(first_plan)),
             json.dumps(plan_to_json(default)),
             {name: streams[name].lateness_ticks for name in sorted(streams)},
+            just_in_time,
         )
 
     @property

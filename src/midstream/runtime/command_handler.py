@@ -19,7 +19,7 @@ from midstream.errors import BadPlan, MigrationRefused
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.cell import Cell
-from midstream.runtime.messages import Command, CommandOutcome, DeclareIdle, Finish, Migrate
+from midstream.runtime.messages import Command, CommandOutcome, DeclareIdle, Finish, Migrate, SwitchJustInTime
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
 from midstream.runtime.watermark import EventTime
@@ -59,8 +59,8 @@ class CommandHandler:
                     # Silence that was noticed automatically is over if a row has come since.
                     if counters is not None and counters.rows <= (math.inf if rows is None else rows):
                         self._time.declare_idle(stream)
-                case Migrate() as change:
-                    has_changed |= self._migrate(command, change)
+                case Migrate() | SwitchJustInTime():
+                    has_changed |= self._carry_out(command)
         return at_least, has_changed
 
     def outcomes(self) -> list[CommandOutcome]:
@@ -68,25 +68,33 @@ class CommandHandler:
         self._outcomes = [self._up_to_date(outcome) for outcome in self._outcomes]
         return self._outcomes
 
-    def _migrate(self, command: Command, change: Migrate) -> bool:
-        """Change the plan; whether that was not done before."""
+    def _carry_out(self, command: Command) -> bool:
+        """Change the plan, or how it is run; whether that was not done before."""
         name = command.directory, command.number
         if any(name == (known.directory, known.number) for known in self._outcomes):
             return False
         outcome = CommandOutcome(directory=command.directory, number=command.number, state="running")
+        before = self._cell.migrations
         try:
-            if change.identity != self._query.identity:
-                raise BadPlan("the plan belongs to another query")
-            plan = plan_from_json(change.plan, self._query.identity)
-            is_in_force = plan == self._cell.plan
-            if not is_in_force:
-                self._check_own(plan)
-            self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
-            changed = {"state": "unchanged"} if is_in_force else {"migration": self._cell.migrations}
+            match command.action:
+                case Migrate() as change:
+                    self._migrate(change)
+                case SwitchJustInTime(options=options):
+                    self._cell.switch_just_in_time(options)
+            migration = self._cell.migrations
+            changed = {"state": "unchanged"} if migration == before else {"migration": migration}
         except (MigrationRefused, BadPlan) as refusal:
             changed = {"state": "refused", "reason": str(refusal)}
         self._outcomes.append(msgspec.structs.replace(outcome, **changed))
         return True
+
+    def _migrate(self, change: Migrate) -> None:
+        if change.identity != self._query.identity:
+            raise BadPlan("the plan belongs to another query")
+        plan = plan_from_json(change.plan, self._query.identity)
+        if plan != self._cell.plan:
+            self._check_own(plan)
+            self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
 
     def _check_own(self, plan: Plan) -> None:
         """Refuse a plan that computes something else, whatever query it says it belongs to."""

@@ -50,7 +50,7 @@ class DurableCell:
         self._first_json = first_plan or setup.first_plan
         self._first_plan = setup.plan(self._first_json)
         default = setup.plan(setup.default_plan)
-        self.cell = Cell(self._first_plan, default)
+        self.cell = Cell(self._first_plan, default, just_in_time=setup.just_in_time)
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)

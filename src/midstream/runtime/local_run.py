@@ -30,6 +30,7 @@ from midstream.engine.batch import Batch
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.state.window_store import Rows
 from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion
@@ -47,8 +48,14 @@ Planner = Callable[[str | Plan | None], Plan]
 class LocalRun:
     """A query at work. Not thread-safe: one push at a time."""
 
-    def __init__(self, plan: Plan, planner: Planner, chunk_rows: int = CHUNK_ROWS) -> None:
-        self._cell = Cell(plan, planner(None), chunk_rows)
+    def __init__(
+        self,
+        plan: Plan,
+        planner: Planner,
+        chunk_rows: int = CHUNK_ROWS,
+        just_in_time: bool | JustInTime | None = None,
+    ) -> None:
+        self._cell = Cell(plan, planner(None), chunk_rows, just_in_time=JustInTime.chosen(just_in_time))
         self._planner = planner
         self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
         self._schema = output_schema(plan)
@@ -143,6 +150,16 @@ class LocalRun:
         self._queue_changes()
         self._listeners.deliver()
         return migration
+
+    @property
+    def just_in_time(self) -> JustInTime | None:
+        """How just-in-time processing works here; None: partial results are made at once."""
+        return self._cell.just_in_time
+
+    def switch_just_in_time(self, just_in_time: bool | JustInTime) -> None:
+        """Switch just-in-time processing on or off, or change its options, while the query runs."""
+        self._check_usable()
+        self._cell.switch_just_in_time(JustInTime.chosen(just_in_time))
 
     def history(self) -> list[Migration]:
         """The latest 1,000 migrations, in the order they were submitted."""

@@ -24,6 +24,7 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 
 from midstream.errors import CheckpointMismatch, MalformedMessage
+from midstream.execution.just_in_time import JustInTime
 from midstream.migration.record import MigrationFigures
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
@@ -52,6 +53,7 @@ __all__ = [
     "Rates",
     "RunMetrics",
     "Status",
+    "SwitchJustInTime",
     "decode",
     "encode",
 ]
@@ -87,6 +89,12 @@ class Migrate(Message, frozen=True, kw_only=True, tag_field="kind", tag="migrate
     options: dict[str, Any]
 
 
+class SwitchJustInTime(Message, frozen=True, kw_only=True, tag_field="kind", tag="just-in-time"):
+    """Switch just-in-time processing on, with these options, or off."""
+
+    options: JustInTime | None
+
+
 class DeclareIdle(Message, frozen=True, kw_only=True, tag_field="kind", tag="idle"):
     """Let the watermark pass without a silent stream."""
 
@@ -99,7 +107,7 @@ class Finish(Message, frozen=True, kw_only=True, tag_field="kind", tag="finish")
     """The end of all streams."""
 
 
-Action = Migrate | DeclareIdle | Finish
+Action = Migrate | SwitchJustInTime | DeclareIdle | Finish
 
 
 class Command(Message, frozen=True, kw_only=True):
@@ -117,7 +125,7 @@ class Command(Message, frozen=True, kw_only=True):
 
 
 class CommandOutcome(Message, frozen=True, kw_only=True):
-    """What became of a command to migrate in one cell."""
+    """What became of a command to migrate, or to switch just-in-time processing, in one cell."""
 
     directory: str
     number: int
@@ -142,6 +150,9 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     rows_out: int
     probes: int
     compared: int
+    suspended: int = 0
+    """Tuples kept back by just-in-time processing; ``resumed`` were let go later."""
+    resumed: int = 0
     state_rows: int
     state_bytes: int
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json
-from midstream.errors import MidstreamError, NotRunning
+from midstream.errors import FinishedRun, MidstreamError, NotRunning
+from midstream.execution.just_in_time import JustInTime
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import MigrationOutcome, Status
+from midstream.runtime.messages import MigrationOutcome, Status, SwitchJustInTime
 from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
@@ -63,6 +64,15 @@ class RemoteQuery:
         """Submit another plan, as ``LiveQuery.migrate`` does. Gives the number of the migration, for ``outcome``."""
         status = self.status()
         return self._changes.submit(self.plan, plan, strategy, options, None if status is None else status.metrics)
+
+    def switch_just_in_time(self, options: JustInTime | None) -> int:
+        """Submit a command to switch just-in-time processing on or off. Gives its number, for ``outcome``."""
+        status = self.status()
+        reported = None if status is None else status.metrics
+        if reported is not None and reported.finished:
+            raise FinishedRun("the streams of the query have ended: how its plan is run does not matter any more")
+        action = SwitchJustInTime(options=options)
+        return self._control.write(action, None if reported is None else reported.query)
 
     def outcome(self, number: int) -> MigrationOutcome:
         """What became of a migration; its state is "submitted" until a cell has reported it."""

@@ -44,12 +44,13 @@ from midstream.errors import (
     did_you_mean,
     quoted,
 )
+from midstream.execution.just_in_time import JustInTime
 from midstream.planned_query import PlannedQuery
 from midstream.planning.partitioning import partition
 from midstream.runtime.cell import MOST_RECORDS
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import DeclareIdle, Finish
+from midstream.runtime.messages import DeclareIdle, Finish, SwitchJustInTime
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.reporting import Report
@@ -85,6 +86,7 @@ class LiveQuery:
         cells: int | None = None,
         rates: Mapping[str, float] | None = None,
         idle_after: datetime.timedelta | float | None = None,
+        just_in_time: bool | JustInTime = False,
     ) -> None:
         self.query = query
         self._first_plan = query.chosen(plan)
@@ -102,7 +104,7 @@ class LiveQuery:
         # Several cells on one machine: Spark gives them to its workers as it likes.
         self._is_hosted = self.partitioning.cells > 1 and _is_local(self._spark)
         self._name = f"midstream {uuid.uuid4().hex}"
-        self._setup = CellSetup.of(query, self._first_plan, self.partitioning)
+        self._setup = CellSetup.of(query, self._first_plan, self.partitioning, JustInTime.chosen(just_in_time))
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
@@ -157,6 +159,15 @@ class LiveQuery:
         number = self._changes.submit(self.plan, plan, strategy, options, self._report.metrics())
         self._report.notify()
         return self._report.migration(number)
+
+    def switch_just_in_time(self, just_in_time: bool | JustInTime) -> int:
+        """Switch just-in-time processing on or off with the next micro-batch, in every cell.
+
+        Gives the number of the command. See ``docs/just_in_time.md``.
+        """
+        control = self._controlled("switch_just_in_time()")
+        action = SwitchJustInTime(options=JustInTime.chosen(just_in_time))
+        return control.write(action, self._report.metrics().query)
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""

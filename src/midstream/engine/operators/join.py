@@ -51,6 +51,8 @@ class JoinOperator(Operator):
         assert left.layout.is_stored and right.layout.is_stored
         self.chunk_rows = chunk_rows
         self.is_topmost = False
+        self.consumer_input = 0
+        """The input that is evaluated first: by just-in-time processing, tuples of the other one may wait for it."""
         self._results_per_row = 0.0
         left_keys, right_keys, residual = self._keys(plan.predicates)
         band = None if left_keys else find_band(residual, *self._relations())
@@ -138,8 +140,12 @@ class JoinOperator(Operator):
     def join_below(self) -> tuple[JoinOperator, list[Operator]]:
         return self, []
 
+    @property
+    def evaluation_order(self) -> Sequence[Operator]:
+        return self.inputs[:: -1 if self.consumer_input else 1]
+
     def states(self) -> Sequence[StateHandle]:
-        return self.sides
+        return self.sides[:: -1 if self.consumer_input else 1]
 
     def history(self) -> list[Batch]:
         """All results of what both sides remember; they must be complete."""

@@ -18,10 +18,11 @@ import pyarrow as pa
 from midstream.algebra.expressions import Column, Expression
 from midstream.algebra.plan import Plan
 from midstream.engine.batch import Batch, concatenate
-from midstream.engine.codes import combine_codes, encode, is_exact, order_codes
+from midstream.engine.codes import order_codes
 from midstream.engine.expressions.evaluate import evaluate
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.band import Band
+from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.missing_tuples import MissingTuples
 from midstream.engine.operators.state_handle import StateHandle, StateKey
 from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
@@ -58,12 +59,11 @@ class JoinSide(StateHandle):
         self.state = JoinState(len(layout.stores))
         self.incomplete: MissingTuples | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
+        self.is_partial = False
+        """Whether the state lacks tuples that are suspended because nobody above can use them."""
         self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
-        for key in self.keys:
-            if isinstance(key, Column) and not is_exact(key.type):
-                store, column = layout.places[layout.position(key)]
-                layout.stores[store].keep_codes(column)
+        self._key_codes = KeyCodes(layout, self.keys)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class JoinSide(StateHandle):
 
     @property
     def state_key(self) -> StateKey:
-        return ("join side", self.identity, *self.key)
+        return ("partial join side" if self.is_partial else "join side", self.identity, *self.key)
 
     @property
     def is_complete(self) -> bool:
@@ -82,7 +82,7 @@ class JoinSide(StateHandle):
 
     @property
     def can_be_completed_later(self) -> bool:
-        return self.inputs[0].join_below is not None
+        return not self.is_partial and self.inputs[0].join_below is not None
 
     @property
     def shapes_output(self) -> bool:
@@ -96,6 +96,8 @@ class JoinSide(StateHandle):
     def serves(self, needed: StateHandle, retention: int) -> bool:
         """Whether the state refers to the same stores, and has not been purged of what is needed."""
         assert isinstance(needed, JoinSide)
+        if self.is_partial:
+            return False
         same_stores = all(a is b for a, b in zip(self.layout.stores, needed.layout.stores, strict=True))
         return same_stores and self.state.frontier <= retention
 
@@ -118,7 +120,8 @@ class JoinSide(StateHandle):
 
     def _keyed(self, batch: Batch) -> NewTuples:
         if self.band is None:
-            batch, codes = self._coded(batch)
+            codes, valid = self._key_codes.of(batch)
+            batch, codes = _without_nulls(batch, codes, valid)
             ranges = None
         else:
             keys = _value(self.band.left_key, batch)
@@ -155,25 +158,6 @@ class JoinSide(StateHandle):
     def rows_completed(self) -> int:
         """Tuples from before that had to be computed."""
         return self._completed + (0 if self.incomplete is None else self.incomplete.computed)
-
-    def _coded(self, batch: Batch) -> tuple[Batch, Ints]:
-        parts, flags = [], None
-        for key in self.keys:
-            codes, valid = self._codes(key, batch)
-            parts.append(codes)
-            if valid is not None:
-                flags = valid if flags is None else flags & valid
-        if not parts:
-            return batch, np.zeros(len(batch), np.int64)
-        return _without_nulls(batch, combine_codes(parts), flags)
-
-    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
-        if isinstance(key, Column):
-            position = self.layout.position(key)
-            if position not in batch.materialized:
-                store, column = self.layout.places[position]
-                return self.layout.stores[store].gather_codes(column, batch.references[store])
-        return encode(_value(key, batch))
 
 
 def _value(expression: Expression, batch: Batch) -> pa.Array:

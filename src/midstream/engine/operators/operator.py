@@ -45,12 +45,18 @@ def back_by(frontier: int, ticks: int) -> int:
 
 @dataclass
 class Counters:
-    """What an operator did since it was built. ``compared`` counts tuples looked at in states."""
+    """What an operator did since it was built.
+
+    ``compared`` counts tuples looked at in states; ``suspended`` those that just-in-time processing kept back, and
+    ``resumed`` those that it let go later.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
     probes: int = 0
     compared: int = 0
+    suspended: int = 0
+    resumed: int = 0
 
 
 class Operator(ABC):
@@ -88,6 +94,16 @@ class Operator(ABC):
     def source(self) -> str | None:
         """The identity of the window whose rows a leaf passes on; None for other operators."""
         return None
+
+    @property
+    def evaluation_order(self) -> Sequence[Operator]:
+        """The inputs in the order in which they are to be evaluated in a push."""
+        return self.inputs
+
+    @property
+    def depends_on_other_inputs(self) -> bool:
+        """Whether output may come though no input does, because of what another part of the plan got."""
+        return False
 
     @property
     def join_below(self) -> tuple[JoinOperator, list[Operator]] | None:

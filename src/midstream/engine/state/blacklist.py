@@ -1,0 +1,157 @@
+"""A blacklist: suspended tuples, found by the code that has no partner (Yang and Papadias 2008, section IV-B).
+
+Tuples with the same code stand together, like the tuples under one entry of the paper's blacklist: they are suspended
+for the same reason and resumed together. The set of codes is what the paper calls the MNS buffer: when a consumer
+announces new keys, they are looked up here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from midstream.algebra.window_spec import BEGINNING
+from midstream.engine.codes import mixed
+from midstream.engine.kernels import Ints, compiled
+from midstream.engine.state.join_state import REFERENCES, TO
+
+__all__ = ["Blacklist"]
+
+_FEWEST_CHAINS = 16
+
+
+class Blacklist:
+    """Tuples as rows of (valid_from, valid_to, references …), in the chains of a hash table."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._frontier = BEGINNING
+        self._clear(0)
+
+    def __len__(self) -> int:
+        """Tuples held, including some that have ended."""
+        return self._held
+
+    @property
+    def codes_held(self) -> int:
+        """Different codes."""
+        return self._distinct
+
+    @property
+    def bytes(self) -> int:
+        return self._codes.nbytes + self._tuples.nbytes + self._next.nbytes + self._heads.nbytes
+
+    def add(self, codes: Ints, tuples: Ints) -> None:
+        """Hold tuples under their codes."""
+        if len(codes) == 0:
+            return
+        if self._used + len(codes) > len(self._codes):
+            self._make_room(len(codes))
+        self._link(codes, tuples)
+
+    def take(self, codes: Ints) -> Ints:
+        """Take out the tuples with these codes that have not ended."""
+        if self._held == 0 or len(codes) == 0:
+            return np.empty((0, REFERENCES + self._width), np.int64)
+        places, distinct = _take(self._heads, self._next, self._codes, codes, self._held)
+        self._held -= len(places)
+        self._distinct -= distinct
+        tuples: Ints = self._tuples[places]
+        return tuples[tuples[:, TO] > self._frontier]
+
+    def take_all(self) -> Ints:
+        """Take out all tuples that have not ended."""
+        tuples: Ints = self._tuples[_linked(self._heads, self._next, self._held)]
+        self._clear(0)
+        return tuples[tuples[:, TO] > self._frontier]
+
+    def expire(self, frontier: int) -> None:
+        """Tuples that have ended by then need not be held any longer."""
+        self._frontier = frontier
+
+    def _clear(self, capacity: int) -> None:
+        self._codes = np.empty(capacity, np.int64)
+        self._tuples = np.empty((capacity, REFERENCES + self._width), np.int64)
+        self._next = np.empty(capacity, np.int32)
+        self._heads = np.full(max(_FEWEST_CHAINS, 1 << (capacity // 2).bit_length()), -1, np.int32)
+        self._used = self._held = self._distinct = 0
+
+    def _link(self, codes: Ints, tuples: Ints) -> None:
+        end = self._used + len(codes)
+        self._codes[self._used : end] = codes
+        self._tuples[self._used : end] = tuples
+        self._distinct += _link(self._heads, self._next, self._codes, self._used, end)
+        self._held += len(codes)
+        self._used = end
+
+    def _make_room(self, wanted: int) -> None:
+        """Forget what has ended or was taken out, and leave a third free: each tuple is moved a few times."""
+        places = _linked(self._heads, self._next, self._held)
+        places = places[self._tuples[places, TO] > self._frontier]
+        codes, tuples = self._codes[places], self._tuples[places]
+        self._clear(len(places) + wanted + max(64, len(places) // 3))
+        self._link(codes, tuples)
+
+
+@compiled
+def _bucket(code, heads):  # type: ignore[no-untyped-def]
+    return np.int64(mixed(code) & np.uint64(heads.shape[0] - 1))
+
+
+@compiled
+def _link(heads, following, codes, start, end):  # type: ignore[no-untyped-def]
+    """Put the entries into their chains, behind one with the same code if there is one; how many codes are new."""
+    distinct = 0
+    for entry in range(start, end):
+        bucket = _bucket(codes[entry], heads)
+        place = heads[bucket]
+        while place >= 0 and codes[place] != codes[entry]:
+            place = following[place]
+        if place >= 0:
+            following[entry] = following[place]
+            following[place] = entry
+        else:
+            distinct += 1
+            following[entry] = heads[bucket]
+            heads[bucket] = entry
+    return distinct
+
+
+@compiled
+def _take(heads, following, codes, wanted, held):  # type: ignore[no-untyped-def]
+    """Take the entries with the wanted codes out of their chains: their places, and how many different codes."""
+    found = np.empty(held, np.int64)
+    count = 0
+    distinct = 0
+    for code in wanted:
+        bucket = _bucket(code, heads)
+        before = -1
+        place = heads[bucket]
+        while place >= 0 and codes[place] != code:
+            before = place
+            place = following[place]
+        if place < 0:
+            continue
+        distinct += 1
+        while place >= 0 and codes[place] == code:
+            found[count] = place
+            count += 1
+            place = following[place]
+        if before < 0:
+            heads[bucket] = place
+        else:
+            following[before] = place
+    return found[:count].copy(), distinct
+
+
+@compiled
+def _linked(heads, following, held):  # type: ignore[no-untyped-def]
+    """All places that are in a chain."""
+    found = np.empty(held, np.int64)
+    count = 0
+    for head in heads:
+        place = head
+        while place >= 0:
+            found[count] = place
+            count += 1
+            place = following[place]
+    return found

@@ -1,0 +1,155 @@
+"""Just-in-time processing: which inputs of a plan's joins demand, and which suspend (Yang and Papadias 2008).
+
+A join of which one input is itself a join's output lets the tuples below that input wait until its other input, the
+*consumer input*, has partners for them. The operators that do this are ``engine/operators/demand`` on the consumer
+input and ``engine/operators/suspend`` on the inputs of all joins below the other one; why no result is lost is said
+there. If both inputs are joins' outputs, the larger one waits. Feedback passes selections and projections of columns,
+and ends at all other operators: a distinct or aggregate is a consumer or a producer like a stream.
+
+           ⋈                   d is the consumer input of the upper join: a, b, (a b) and c wait for partners in d
+         ┌─┴─┐                 c is the consumer input of the middle one: a and b wait for partners in c
+         ⋈   d
+       ┌─┴─┐
+       ⋈   c                   No consumer input waits for a join below itself, so nobody waits for each other.
+     ┌─┴─┐
+     a   b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from midstream.algebra.expressions import Expression
+from midstream.algebra.identity import equality_sides
+from midstream.algebra.plan import Join, Plan, Project, Select
+from midstream.engine.operators.demand import DemandOperator, KeyDemand
+from midstream.engine.operators.join_side import equal_columns
+from midstream.engine.operators.operator import Operator
+from midstream.engine.operators.suspend import SuspendOperator
+from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
+from midstream.errors import BadOption
+
+__all__ = ["Consumer", "JustInTime", "passes_feedback", "waiting_input"]
+
+
+class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How partial results are made only when somebody can use them.
+
+    Each choice changes the work, never a result:
+
+    - ``detection``: "exact" remembers the keys of a consumer input, "bloom" remembers them in Bloom filters, which take
+      a tenth of the memory and let some tuples pass that nobody needs.
+    - ``type_two``: also suspend tuples that are combined already, where they enter the next join.
+    - ``propagate``: let tuples wait for all consumers above them, not only for the next one.
+    - ``least_share``: a consumer because of which a smaller share of an operator's tuples is kept back is not asked.
+    - ``trial_rows``: after how many tuples an operator reviews whom it asks.
+    """
+
+    detection: Literal["exact", "bloom"] = "bloom"
+    type_two: bool = True
+    propagate: bool = True
+    least_share: float = 0.1
+    trial_rows: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.detection not in ("exact", "bloom"):
+            raise BadOption(f"detection cannot be {self.detection!r}", detail='There are "exact" and "bloom".')
+        for name in ("type_two", "propagate"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadOption(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if isinstance(self.least_share, bool) or not isinstance(self.least_share, int | float):
+            raise BadOption(f"least_share must be a number, not {self.least_share!r}")
+        if not 0 <= self.least_share <= 1:
+            raise BadOption(f"least_share must be between 0 and 1, not {self.least_share!r}")
+        if isinstance(self.trial_rows, bool) or not isinstance(self.trial_rows, int) or self.trial_rows < 1:
+            raise BadOption(f"trial_rows must be a positive number of rows, not {self.trial_rows!r}")
+
+    @classmethod
+    def chosen(cls, value: bool | JustInTime | None) -> JustInTime | None:
+        """What a user gives: True for the defaults, False or None for no just-in-time processing."""
+        if value is None or value is False:
+            return None
+        if value is True:
+            return cls()
+        if isinstance(value, cls):
+            return value
+        raise BadOption(f"just_in_time cannot be {value!r}", hint="Give True, False or JustInTime(...).")
+
+    def as_json(self) -> dict[str, Any]:
+        return msgspec.structs.asdict(self)
+
+    def demand(self, child: Operator) -> DemandOperator:
+        """The operator that notes what a consumer input demands."""
+        return DemandOperator(child, BloomDemandedKeys if self.detection == "bloom" else DemandedKeys)
+
+    def suspending(self, plan: Plan, child: Operator, consumers: Sequence[Consumer]) -> Operator:
+        """A join input whose tuples wait for the consumers above."""
+        if not consumers or (isinstance(_below(plan), Join) and not self.type_two):
+            return child
+        demands = [consumer.demanded_of(child) for consumer in reversed(consumers)]
+        return SuspendOperator(child, demands, self.least_share, self.trial_rows)
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A join above, as a producer below its waiting input sees it."""
+
+    operator: DemandOperator
+    keys: tuple[tuple[frozenset[Expression], Expression], ...]
+    """For each equality of the join: the names of its key in the waiting input, and its key in the consumer input."""
+
+    @classmethod
+    def of(cls, plan: Join, waiting: int, operator: DemandOperator) -> Consumer:
+        """The consumer that a join is for its waiting input."""
+        return cls(operator, tuple(_equalities(plan, waiting)))
+
+    def demanded_of(self, child: Operator) -> tuple[KeyDemand, list[Expression]]:
+        """What the join demands by the keys that the operator's tuples have; and these keys."""
+        there = {field.column for field in child.layout.fields}
+        own: list[Expression] = []
+        partners: list[Expression] = []
+        for names, partner in self.keys:
+            known = [name for name in names if name.columns <= there]
+            if known:
+                own.append(min(known, key=lambda name: name.text))
+                partners.append(partner)
+        return self.operator.by_key(partners), own
+
+
+def waiting_input(plan: Join) -> int | None:
+    """Which input's tuples wait for partners in the other one: a join's output, of two the larger; None if none is."""
+    sizes = [len(list(side.windows())) if isinstance(_below(side), Join) else 0 for side in plan.inputs]
+    if not any(sizes):
+        return None
+    return 0 if sizes[0] >= sizes[1] else 1
+
+
+def passes_feedback(plan: Plan) -> bool:
+    """Whether what is demanded of the operator's output can be demanded of its input: the columns are the same."""
+    if isinstance(plan, Project):
+        return all(item.expression == item.field.column for item in plan.items)
+    return isinstance(plan, Select | Join)
+
+
+def _below(plan: Plan) -> Plan:
+    """The first operator that is more than a selection or a choice of columns."""
+    while isinstance(plan, Select | Project) and passes_feedback(plan):
+        plan = plan.input
+    return plan
+
+
+def _equalities(plan: Join, waiting: int) -> Iterator[tuple[frozenset[Expression], Expression]]:
+    lazy, eager = plan.inputs[waiting], plan.inputs[1 - waiting]
+    own, others = (frozenset(field.relation for field in side.schema) for side in (lazy, eager))
+    for predicate in plan.predicates:
+        sides = equality_sides(predicate)
+        if sides is None:
+            continue
+        for key, partner in (sides, sides[::-1]):
+            if key.relations <= own and partner.relations <= others:
+                yield equal_columns(key, lazy)[1], partner
+                break

@@ -1,0 +1,222 @@
+"""Just-in-time processing: partial results are made when somebody can use them, and not one result is lost."""
+
+from __future__ import annotations
+
+from itertools import islice, permutations
+
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, Stream
+from midstream.errors import BadOption
+from midstream.execution.just_in_time import JustInTime
+from midstream.testing import compare_bags, join_intervals
+from midstream.testing.migration_cases import STRATEGIES
+
+ALWAYS = JustInTime(least_share=0.0)
+
+
+def clique(names: str, window: str = "RANGE 100") -> ContinuousQuery:
+    """Every two streams are joined by a column of their own."""
+    columns: dict[str, list[str]] = {name: [] for name in names}
+    conditions = []
+    for place, left in enumerate(names):
+        for right in names[place + 1 :]:
+            column = f"{left}{right}"
+            columns[left].append(column)
+            columns[right].append(column)
+            conditions.append(f"{left}.{column} = {right}.{column}")
+    streams = [
+        Stream(name, pa.schema([("ts", pa.int64()), *((c, pa.int64()) for c in columns[name])]), "ts", lateness=100)
+        for name in names
+    ]
+    selected = ", ".join(f"{name}.ts AS {name}" for name in names)
+    windows = ", ".join(f"{name} [{window}] {name}" for name in names)
+    return ContinuousQuery(f"SELECT {selected} FROM {windows} WHERE {' AND '.join(conditions)}", streams)
+
+
+def row(query: ContinuousQuery, name: str, ts: int, **values: int) -> pa.Table:
+    """A row of a stream; columns that are not given have the value 0."""
+    schema = next(stream.schema for stream in query.streams if stream.name == name)
+    return pa.Table.from_pylist([{column: values.get(column, 0) for column in schema.names} | {"ts": ts}], schema)
+
+
+def figures(run, kind: str) -> dict[str, dict]:
+    return {o["operator"]: o for o in run.metrics()["operators"] if o["operator"].startswith(kind)}
+
+
+PAPER = ContinuousQuery(
+    "SELECT a.ts AS a, b.ts AS b, c.ts AS c FROM a [RANGE 5] a, b [RANGE 5] b, c [RANGE 5] c "
+    "WHERE a.x = b.x AND a.y = c.y",
+    [
+        Stream("a", pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()}), "ts"),
+        Stream("b", pa.schema({"ts": pa.int64(), "x": pa.int64()}), "ts"),
+        Stream("c", pa.schema({"ts": pa.int64(), "y": pa.int64()}), "ts"),
+    ],
+)
+
+
+def test_the_example_of_the_paper():
+    """Table I: while c has no partner for a1 and a2, none of their seven partial results is made."""
+    run = PAPER.run_locally("(a b) c", just_in_time=ALWAYS)
+    run.push({"c": pa.table({"ts": [0], "y": [7]})})
+    run.push({"b": pa.table({"ts": [0, 0, 0], "x": [1, 1, 1]})})
+    run.push({"a": pa.table({"ts": [1], "x": [1], "y": [100]})})
+    run.push({"b": pa.table({"ts": [2], "x": [1]})})
+    run.push({"a": pa.table({"ts": [3], "x": [1], "y": [100]})})
+    assert figures(run, "Join a.x = b.x")["Join a.x = b.x"]["rows_out"] == 0
+    assert figures(run, "Suspend Window a")["Suspend Window a [RANGE 5]"]["suspended"] == 2
+    results = run.push({"c": pa.table({"ts": [4], "y": [100]})})
+    assert results.num_rows == 8
+    suspend = figures(run, "Suspend Window a")["Suspend Window a [RANGE 5]"]
+    assert (suspend["resumed"], suspend["state_rows"]) == (2, 0)
+
+
+def test_an_empty_input_demands_nothing():
+    """∅ is non-demanded (DOE), also where no column is compared with the empty input."""
+    query = ContinuousQuery(
+        "SELECT a.ts AS a, b.ts AS b, c.ts AS c FROM a [RANGE 50] a, b [RANGE 50] b, c [RANGE 50] c WHERE a.k = b.k",
+        [Stream(name, pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts", lateness=50) for name in "abc"],
+    )
+    run = query.run_locally("(a b) c", just_in_time=ALWAYS)
+    pairs = {name: pa.table({"ts": range(9), "k": [1] * 9}) for name in "ab"}
+    assert run.push(pairs).num_rows == 0
+    assert figures(run, "Join a.k = b.k")["Join a.k = b.k"]["rows_out"] == 0
+    assert run.push({"c": pa.table({"ts": [5], "k": [9]})}).num_rows == 81
+
+
+def counterexample(query: ContinuousQuery) -> dict[str, tuple[str, pa.Table]]:
+    """Rows of which a, b2, c and d2 match. The others make each side look useless to the other."""
+    return {
+        "d0": ("d", row(query, "d", 0, cd=0, ad=5)),
+        "c": ("c", row(query, "c", 0)),
+        "a": ("a", row(query, "a", 0)),
+        "b1": ("b", row(query, "b", 0, bc=9, bd=9)),
+        "d1": ("d", row(query, "d", 0, ad=8, bd=8)),
+        "b2": ("b", row(query, "b", 0)),
+        "d2": ("d", row(query, "d", 0)),
+    }
+
+
+@pytest.mark.parametrize("plan", ["(a b) (c d)", "(c d) (a b)", "((a b) c) d", "a (b (c d))", "(a c) (b d)"])
+def test_no_two_producers_wait_for_each_other(plan):
+    """As published, a waits for a partner in (c d) and c for one in (a b): nobody makes the partner, and the result is
+    lost. Here it comes, in whichever order the rows arrive (every 61st of all, which moves every row everywhere)."""
+    query = clique("abcd")
+    rows = counterexample(query)
+    for order in islice(permutations(rows), 0, None, 61):
+        run = query.run_locally(plan, just_in_time=ALWAYS)
+        found = [run.push({rows[name][0]: rows[name][1]}) for name in order]
+        assert sum(table.num_rows for table in found) == 1, order
+
+
+def test_what_cannot_have_a_partner_is_not_kept():
+    run = PAPER.run_locally("(a b) c", just_in_time=ALWAYS)
+    run.push({"c": pa.table({"ts": [0], "y": [7]})})
+    run.push({"a": pa.table({"ts": [1, 1], "x": [1, 1], "y": pa.array([None, 8], pa.int64())})})
+    suspend = figures(run, "Suspend Window a")["Suspend Window a [RANGE 5]"]
+    assert (suspend["suspended"], suspend["rows_out"], suspend["state_rows"]) == (2, 0, 1)
+
+
+def test_a_consumer_that_has_partners_for_all_is_not_asked_any_more():
+    query = clique("abc")
+    run = query.run_locally("(a b) c", just_in_time=JustInTime(trial_rows=20))
+    for step in range(10):
+        run.push({name: pa.concat_tables([row(query, name, 10 * step)] * 10) for name in "abc"})
+    boxes = list(run._cell._executor.boxes())
+    asked = [o.consumers_asked for o in boxes[0].operators if o.name.startswith("Suspend")]
+    assert asked == [0, 0]
+    assert sum(o["state_bytes"] for o in figures(run, "Demand").values()) == 0
+
+
+def test_what_is_suspended_is_bounded_by_the_windows():
+    query = clique("abc", "RANGE 20")
+    run = query.run_locally("(a b) c", just_in_time=ALWAYS)
+    sizes = []
+    for step in range(400):
+        run.push({name: row(query, name, 5 * step, ac=step if name == "a" else -1) for name in "abc"})
+        sizes.append(run.metrics()["state_bytes"])
+    assert max(sizes[200:]) <= max(sizes[50:150])
+
+
+def test_streams_of_other_slides_do_not_end_what_waits():
+    """b ends at 15, before the next window of a, which begins at 20; the row of a that waits began at 10."""
+    query = ContinuousQuery(
+        "SELECT a.k FROM a [RANGE 20 SLIDE 10] a, b [RANGE 4] b, c [RANGE 50] c WHERE a.k = b.k AND a.k = c.k",
+        [Stream(name, pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts") for name in "abc"],
+    )
+    tables = [
+        {"a": pa.table({"ts": [9], "k": [1]})},
+        {"b": pa.table({"ts": [10], "k": [1]})},
+        {name: pa.table({"ts": [12], "k": [0]}) for name in "abc"},
+        {"c": pa.table({"ts": [13], "k": [1]})},
+    ]
+    for just_in_time in (False, ALWAYS):
+        run = query.run_locally("(a b) c", just_in_time=just_in_time)
+        results = pa.concat_tables([run.push(table) for table in tables] + [run.finish()])
+        assert {(r["valid_from"], r["valid_to"]) for r in results.to_pylist() if r["k"] == 1} == {(13, 15)}
+
+
+def test_it_can_be_switched_on_and_off_while_the_query_runs():
+    query = clique("abc")
+    run = query.run_locally("(a b) c")
+    assert run.just_in_time is None
+    run.push({"a": row(query, "a", 0, ac=1), "b": row(query, "b", 0)})
+    assert figures(run, "Join a.ab = b.ab")["Join a.ab = b.ab"]["rows_out"] == 1
+    run.switch_just_in_time(True)
+    assert run.just_in_time == JustInTime()
+    assert figures(run, "Suspend")
+    run.push({"a": row(query, "a", 1, ac=2)})
+    assert figures(run, "Join a.ab = b.ab")["Join a.ab = b.ab"]["rows_out"] == 1
+    run.switch_just_in_time(False)
+    assert not figures(run, "Suspend")
+    found = run.push({"c": pa.concat_tables([row(query, "c", 2, ac=1), row(query, "c", 2, ac=2)])})
+    assert found.num_rows == 2
+
+
+@pytest.mark.parametrize("label", [label for label, known in STRATEGIES.items() if known[0] != "pause-drain-resume"])
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (True, True)])
+def test_every_strategy_migrates_from_and_to_just_in_time_plans(label, before, after):
+    query = clique("abcd", "RANGE 30")
+    run = query.run_locally("((a b) c) d", just_in_time=ALWAYS if before else False)
+    strategy, options = STRATEGIES[label]
+    pushed, results = [], []
+    for step in range(24):
+        if step == 9:
+            run.migrate("(a b) (c d)", strategy, **options)
+        if step == 12:
+            run.switch_just_in_time(ALWAYS if after else False)
+        if step == 15:
+            run.migrate("d (c (b a))", strategy, **options)
+        if step in (11, 17):
+            run.rebuild("jisc" if step == 11 else "moving-state")
+        values = {"ab": step % 2, "ac": step // 3 % 2, "ad": step % 3 // 2, "bc": 0, "bd": step // 5 % 2, "cd": 0}
+        pushed.append({name: row(query, name, 3 * step, **values) for name in "abcd"[: 1 + step % 4] + "d"})
+        results.append(run.push(pushed[-1]))
+    results.append(run.finish())
+    whole = {name: pa.concat_tables([p[name] for p in pushed if name in p]) for name in "abcd"}
+    difference = compare_bags(pa.concat_tables(results), join_intervals(query.text, query.streams, whole))
+    assert (difference.missing, difference.repeated) == (0, 0)
+    assert difference.rows > 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"detection": "guess"}, "detection cannot be 'guess'"),
+        ({"type_two": 1}, "type_two must be True or False, not 1"),
+        ({"propagate": "no"}, "propagate must be True or False, not 'no'"),
+        ({"least_share": 2}, "least_share must be between 0 and 1, not 2"),
+        ({"least_share": "x"}, "least_share must be a number, not 'x'"),
+        ({"trial_rows": 0}, "trial_rows must be a positive number of rows, not 0"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(BadOption) as refused:
+        JustInTime(**options)
+    assert refused.value.message == message
+
+
+def test_just_in_time_is_a_choice_or_options():
+    with pytest.raises(BadOption, match="just_in_time cannot be 'yes'"):
+        PAPER.run_locally(just_in_time="yes")  # type: ignore[arg-type]
