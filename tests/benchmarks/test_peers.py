@@ -144,7 +144,7 @@ def test_an_environment_that_cannot_be_made_says_why_and_is_not_ready(
     (tmp_path / "borrowed" / "pip").symlink_to(Path(pip.__file__).parent)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "borrowed"))
     environment = Environment("some", ("./no/such/package",), tmp_path)
-    with pytest.raises(EnvironmentFailed, match="could not be installed: .*no/such/package"):
+    with pytest.raises(EnvironmentFailed, match=r"could not be installed: .*no/such/package"):
         environment.make()
     assert not environment.is_ready
 
