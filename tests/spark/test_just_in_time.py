@@ -50,6 +50,7 @@ def test_it_is_switched_in_every_cell_and_survives_restarts(spark, tmp_path, cel
     running.processAllAvailable()
     assert suspending()
     feed.drop(2)
+    running.processAllAvailable()
     live.finish()
     running.processAllAvailable()
     running.stop()
