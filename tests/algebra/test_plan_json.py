@@ -210,7 +210,7 @@ def test_streams_that_differ_in_metadata_only_stay_two() -> None:
 
 def test_whose_plan_it_is_is_not_written() -> None:
     plan = ContinuousQuery("SELECT x FROM a [NOW]", [Stream("a", pa.schema({"ts": pa.int64(), "x": pa.int64()}), "ts")])
-    assert set(read_again(plan.plan()).__dict__) - {"input", "items"} <= {"identity", "schema"}
+    assert set(read_again(plan.plan()).__dict__) - {"input", "items"} <= {"identity", "label", "schema"}
 
 
 # Types

@@ -101,7 +101,7 @@ class RecomputingExecutor(PlanExecutor):
         self.expire()
 
 
-def make_executor(plan, windows, chunk_rows, stores) -> PlanExecutor:
+def make_executor(plan, windows, chunk_rows, stores, just_in_time) -> PlanExecutor:
     kind = RecomputingExecutor if plan == RECOMPUTED else PlanBox
     return kind(plan, windows, chunk_rows, stores)
 

@@ -98,7 +98,7 @@ def test_the_command_writes_a_summary_and_fails_if_a_case_did(
     case = next(trial.case for seed in "abcdef" for trial in trials(seed, 1))
     failures = [Failure("missing", "snapshots differ", case)] * failing
 
-    def done(seconds: float, seed: str, processes: int, on_failure, on_progress) -> Soak:  # type: ignore[no-untyped-def]
+    def done(seconds: float, seed: str, processes: int, on_failure, on_progress, cases) -> Soak:  # type: ignore[no-untyped-def]
         state = Soak(seed, processes, cases=60, seconds=seconds, failures=failures)
         on_progress(state)
         for failure in failures:

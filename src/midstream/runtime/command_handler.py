@@ -94,7 +94,7 @@ class CommandHandler:
         plan = plan_from_json(change.plan, self._query.identity)
         if plan != self._cell.plan:
             self._check_own(plan)
-            self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
+        self._cell.migrate_by(strategy_named(change.strategy, change.options), plan)
 
     def _check_own(self, plan: Plan) -> None:
         """Refuse a plan that computes something else, whatever query it says it belongs to."""
