@@ -376,3 +376,21 @@ def test_the_rows_of_a_union_of_two_equal_parts_are_known_by_their_own_origins(s
         ),
         [Migrate(1, 1, strategy)],
     ).check()
+
+
+def test_equal_differences_in_another_part_of_the_query_do_not_say_what_these_have_emitted():
+    """The second chain of differences was taken for unchanged, because the first had the order that it got."""
+    chain = (
+        "SELECT r1.j AS n2 FROM s0 [RANGE 8] r1 EXCEPT ALL (SELECT DISTINCT r3.k AS n4 FROM s1 [RANGE 8 SLIDE 2] r3) "
+        "EXCEPT ALL (SELECT r5.k AS n6 FROM s0 [RANGE 5 SLIDE 1] r5) EXCEPT (SELECT r7.k AS n8 FROM s1 [RANGE 8] r7)"
+    )
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("j", pa.int64())])
+    MigrationCase(
+        Scenario.from_rows(
+            f"{chain} UNION ALL ({chain}) UNION ALL (SELECT r9.k AS n10 FROM s0 [RANGE 13] r9)",
+            [Stream("s0", schema, "ts", 3), Stream("s1", schema, "ts")],
+            [{"s0": [(1, 1, 1)]}, {"s0": [(-1, None, 1)]}, heartbeat(23)],
+        ),
+        [Migrate(3, 0, "jisc")],
+        first_plan=1,
+    ).check()

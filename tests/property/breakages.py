@@ -230,7 +230,8 @@ BREAKAGES = (
     ),
     Breakage(
         "operators below do not count for whether operators are the same", MATCHING,
-        "and old.serves(new, NEVER) and id(new) in alike", "and old.serves(new, NEVER)",
+        "            and old.serves(new, NEVER)\n            and _has_the_same_below(new, old)\n",
+        "            and old.serves(new, NEVER)\n",
     ),
     Breakage(
         "equal operators are matched wherever they stand", MATCHING,

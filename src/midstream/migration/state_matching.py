@@ -202,22 +202,14 @@ class _StateMatching:
 
         What they emit from now on begins where the old one's ended.
         """
-        known: dict[StateKey, list[StateHandle]] = {}
-        for operator in self._old.operators:
-            for state in operator.states():
-                known.setdefault(state.state_key, []).append(state)
-        alike = self._operators_present(
-            self.new,
-            lambda state: (
-                state.row_store is not None
-                or any(other.serves(state, NEVER) for other in known.get(state.state_key, ()))
-            ),
-        )
         pairs = zip(self.new.final_operators, self._in_the_same_places(), strict=True)
         return {
             id(new): old
             for new, old in pairs
-            if old is not None and new.state_key == old.state_key and old.serves(new, NEVER) and id(new) in alike
+            if old is not None
+            and new.state_key == old.state_key
+            and old.serves(new, NEVER)
+            and _has_the_same_below(new, old)
         }
 
     def _in_the_same_places(self) -> list[FinalOperator | None]:
@@ -334,6 +326,33 @@ class _StateMatching:
         if not wanted:
             return []
         return operator.history() if states[0].gives_history else history
+
+
+def _has_the_same_below(new: Operator, old: Operator) -> bool:
+    """Whether every state below the new operator that shapes its output is below the old one, too, and as far.
+
+    Another part of the old plan may have equal operators, but says nothing about what this one has emitted.
+    """
+    known: dict[StateKey, list[StateHandle]] = {}
+    for operator in _all_below(old):
+        for state in operator.states():
+            known.setdefault(state.state_key, []).append(state)
+    return all(
+        state.row_store is not None or any(other.serves(state, NEVER) for other in known.get(state.state_key, ()))
+        for operator in _all_below(new)
+        for state in operator.states()
+        if state.shapes_output
+    )
+
+
+def _all_below(operator: Operator) -> list[Operator]:
+    """The operators below one."""
+    found: list[Operator] = []
+    pending = list(operator.inputs)
+    while pending:
+        found.append(pending.pop())
+        pending.extend(found[-1].inputs)
+    return found
 
 
 def _places(plan: Plan) -> list[tuple[object, ...]]:
