@@ -144,8 +144,7 @@ def random_scenario(
     limit = max_rows
     if limit is None:
         limit = (_FEW_ROWS if plain else _MAX_ROWS).get(writer.leaves, 3)
-    # Where a distinct cuts rows depends on the order in which they arrive.
-    known = (writer.windows, writer.cut) if isinstance(writer, PlanQueryWriter) else ((), ())
+    known = (writer.windows, writer.ahead, writer.lag) if isinstance(writer, PlanQueryWriter) else ()
     steps = pushes(choices, time, read, limit, batchings, *known)
     return Scenario(text, tuple(stream.stream for stream in read), steps)
 

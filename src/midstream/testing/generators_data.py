@@ -178,36 +178,39 @@ def pushes(
     max_rows: int,
     batchings: Sequence[str],
     windows: Sequence[tuple[str, WindowSpec]] = (),
-    unordered: Collection[str] = (),
+    ahead: Collection[str] = (),
+    lag: int = 0,
 ) -> tuple[Push, ...]:
     """Rows for the streams, cut into pushes: all at once, one row each, or anything between.
 
     `windows` are the query's over these streams that end: where some slide, heartbeats come more often, and stand at
-    their boundaries and one tick before and after them. The streams in `unordered` have some rows more, and these
-    mostly arrive in any order, as long as one of the other streams is slow; rows of other inputs do so now and then.
+    their boundaries and one tick before and after them. The streams in `ahead` have some rows more, and these
+    arrive in any order, as long as one of the other streams is slow, or all rows in order of time; rows of other inputs
+    do the first now and then. Results are final `lag` ticks after their rows.
     """
     origin = choices.pick([0, -10, -3, 100])
     palette = _Palette(choices, choices.pick([1, 1, 2] if max_rows < 7 else [1, 2, 3, 4]))
     slides = sorted({window.slide for _, window in windows if window.slide is not None})
     lengths = sorted({window.longest for _, window in windows})
-    apart = clock.steps(lengths) if lengths and choices.chance(2) else []
     # What is cut into pieces in another order is cut elsewhere; or pieces meet, and it depends on rows still to come.
-    shuffles = not choices.chance(2) if unordered else bool(slides) and choices.chance(3)
+    shuffles = not choices.chance(2) if ahead else bool(slides) and choices.chance(3)
+    apart = clock.steps(lengths) if lengths and choices.chance(2) and not (ahead and shuffles) else []
     waiting = {}
     for declared in streams:
-        distances, rows = apart, max_rows
-        if declared.stream.name in unordered:
-            own = [] if shuffles else [w.longest for name, w in windows if name == declared.stream.name]
-            distances, rows = clock.steps(sorted(set(own))), max_rows + 2
+        own = clock.steps(sorted({window.longest for name, window in windows if name == declared.stream.name}))
+        distances, rows = [] if not apart or choices.chance(3) else own + apart, max_rows
+        if declared.stream.name in ahead:
+            distances, rows = [] if shuffles else own, max_rows + 2
         waiting[declared.stream.name] = _arrivals(choices, declared, palette, origin, rows, distances)
     # If all rows arrive in order of time, the watermark can reach each before it arrives.
-    in_turn = bool(unordered) and not shuffles and not choices.chance(4)
+    in_turn = bool(ahead) and not shuffles and not choices.chance(4)
     rows_meet = bool(apart) or in_turn
-    stepwise = bool(lengths) and (
-        not choices.chance(4) if unordered and shuffles else not in_turn and choices.chance(4)
-    )
-    # The results of nested operators are final one or more lengths after their rows have ended.
-    lag = choices.pick([0, 0, 1, 2, 2]) * choices.pick([lengths[-1], choices.pick(lengths)]) if lengths else 0
+    stepwise = bool(lengths) and not in_turn
+    stepwise = stepwise and (not choices.chance(4) if lag or (ahead and shuffles) else choices.chance(4))
+    last_heartbeats = choices.number(3, 9) if lag else choices.number(0, 7)
+    if lengths and (not lag or choices.chance(4)):
+        # The results of nested operators are final one or more lengths after their rows have ended.
+        lag = choices.pick([0, 0, 1, 2, 2]) * choices.pick([lengths[-1], choices.pick(lengths)])
     heartbeats = _Heartbeats(clock, streams, windows, slides, rows_meet, stepwise, lag)
     batching = choices.pick(batchings)
     positions = dict.fromkeys(waiting, 0)
@@ -217,7 +220,7 @@ def pushes(
     first: list[str] = []
     early: dict[str, int] = {}
     if shuffles:
-        first, early = _in_any_order(choices, waiting, unordered)
+        first, early = _in_any_order(choices, waiting, ahead)
     elif slides and not choices.chance(3):
         first = [name for name, rows in waiting.items() if rows]
     while left := [name for name, rows in waiting.items() for _ in rows[positions[name] :]]:
@@ -229,7 +232,7 @@ def pushes(
         positions[name] += 1
         batch.setdefault(name, []).append((None if step is None else clock.event_time(step), *values))
         heartbeats.saw(name, step)
-        is_cut = name in unordered and (name in early or in_turn) and batching != "whole" and not choices.chance(4)
+        is_cut = name in ahead and (name in early or in_turn) and batching != "whole" and not choices.chance(4)
         is_full = batching == "rows" or is_cut or (batching == "mixed" and choices.chance(2))
         if (not first and is_full) or len(left) == 1:
             times = [step for name, rows in waiting.items() for step, _ in rows[positions[name] :] if step is not None]
@@ -237,17 +240,17 @@ def pushes(
             batch = {}
     if slides or stepwise or lag:
         # Results that wait for certainty come one after the other, if there is time for that before the end.
-        steps += [Push({}, heartbeats.later(choices)) for _ in range(choices.number(0, 8 if stepwise or lag else 6))]
+        steps += [Push({}, heartbeats.later(choices)) for _ in range(last_heartbeats)]
     made = script([declared.stream for declared in streams], steps)
     return tuple(step for step in made if isinstance(step, Push))
 
 
 def _in_any_order(
-    choices: Choices, waiting: dict[str, list[_Arrival]], unordered: Collection[str]
+    choices: Choices, waiting: dict[str, list[_Arrival]], ahead: Collection[str]
 ) -> tuple[list[str], dict[str, int]]:
     """Let one stream be slow, and rows of the others arrive in any order: none is late before the slow one moves on.
 
-    Changes `waiting`. The slow stream, if possible none of the `unordered`, is the one to begin, with the oldest row of
+    Changes `waiting`. The slow stream, if possible none of the `ahead`, is the one to begin, with the oldest row of
     all, or it begins after the others; then come so many rows of each other stream. It may have no more than that row:
     then time passes by heartbeats alone.
     """
@@ -255,8 +258,8 @@ def _in_any_order(
     times = [time for rows in waiting.values() for time, _ in rows if time is not None]
     if len(names) < 2 or not times:
         return [], {}
-    slow = choices.pick([name for name in names if name not in unordered] or names)
-    if unordered and not choices.chance(3):
+    slow = choices.pick([name for name in names if name not in ahead] or names)
+    if ahead and choices.chance(2):
         del waiting[slow][1:]
     begins = not choices.chance(3)
     if begins:
@@ -400,7 +403,9 @@ class _Heartbeats:
         earliest = latest - 2 * longest if current is None else current
         if self._stepwise and (events := self._events(earliest, latest, lag)) and not choices.chance(4):
             return choices.pick(events)
-        if lag and choices.chance(2):
+        if lag and not choices.chance(4):
+            first = min((self._clock.ticks(step) for _, step in self._seen), default=0) + lag
+            earliest = min(max(earliest, first), latest)
             return earliest + (latest - earliest) // choices.pick([8, 4, 3, 2])
         if self._slides and choices.chance(3):
             step = self._clock.ticks(1)

@@ -60,7 +60,7 @@ def random_migrated_scenario(choices: Choices, **limits: Any) -> Scenario:
     emphasis = choices.pick(
         ["final beside incremental"] * 4
         + ["plans"] * 5
-        + ["final beside final"] * 5
+        + ["final beside final"] * 6
         + ["final over distinct"] * 5
         + ["language"]
     )

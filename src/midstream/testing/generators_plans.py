@@ -40,6 +40,7 @@ _WINDOW_WEIGHTS = {"slide": 4, "range": 3, "now": 1, "unbounded": 2, "none": 6}
 """How often a window kind is written. A stream without a window is allowed in few places only."""
 _CONDITION_STYLES = ["cross"] * 5 + ["equality"] * 4 + ["theta"]
 _WIDTHS = [8, 5, 7, 10, 13, 20, 3, 1]
+_LONG, _SHORT = [20, 13], [1, 3]
 _SLIDES = [4, 3, 5, 7, 8, 2, 1]
 _AGGREGATES = ["COUNT(*)", "SUM({})", "MIN({})", "MAX({})", "COUNT({})", "COUNT(DISTINCT {})"]
 
@@ -62,7 +63,8 @@ class PlanQueryWriter:
     """Writes one query over streams with plain columns.
 
     Afterwards `used` holds the streams it reads, `leaves` how many FROM items do so, `windows` their streams and
-    windows as far as these end, and `cut` the streams below a distinct whose pieces matter.
+    windows as far as these end, `ahead` those streams whose rows had better arrive before the others'. Some
+    results are final `lag` ticks after their rows, if that is known.
     """
 
     choices: Choices
@@ -72,9 +74,11 @@ class PlanQueryWriter:
     used: set[str] = field(default_factory=set)
     leaves: int = 0
     windows: list[tuple[str, WindowSpec]] = field(default_factory=list)
-    cut: set[str] = field(default_factory=set)
+    ahead: set[str] = field(default_factory=set)
+    lag: int = 0
     _names: int = 0
     _slide: int | None = None
+    _widths: Sequence[int] = tuple(_WIDTHS)
     _written: list[_Written] = field(default_factory=list)
 
     def query(self) -> str:
@@ -95,10 +99,10 @@ class PlanQueryWriter:
     def _final_beside_incremental(self, budget: int) -> str:
         """A join of results that come when they are final with rows that come at once, and operators above it.
 
-        Or a union of them, where each result shows whatever the rows are.
+        Or just a join or a union of them, where each result shows.
         """
-        if self.choices.chance(3):
-            return self._final_united_with_rows()
+        if self.choices.chance(2):
+            return self._final_with_plain_rows()
         merging = self.choices.pick(["distinct", "distinct", "aggregate", "plain"])
         text, columns = self._final_joined_with_rows(budget, merging)
         if self.choices.chance(4):
@@ -106,20 +110,28 @@ class PlanQueryWriter:
             text += f" {self.choices.pick(['UNION', 'EXCEPT ALL', 'UNION ALL'])} ({other})"
         return text
 
-    def _final_united_with_rows(self) -> str:
-        """An aggregate over a join, mostly of a stream with itself, in a union with a stream.
+    def _final_with_plain_rows(self) -> str:
+        """An aggregate over a join, mostly of a stream with itself, in a union or a join with a stream.
 
         It mostly has results for all instants up to the end of its latest row, and no other operator hides them.
         """
-        with self._limited_to({"slide"}, self._some_slide()):
+        limits = self.limits
+        if not self.choices.chance(4):
+            self.limits = replace(limits, conditions={"cross"})
+        with self._limited_to({"slide"}, self.choices.pick([*_SLIDES[:5], None])):
             relations = [self._relation(1, _DEEPEST, False, 2)]
             other = self._relation(1, _DEEPEST, False, 2) if self.choices.chance(4) else self._again(relations[0])
-            if not self.choices.chance(4):
-                self.limits = replace(self.limits, conditions={"cross"})
-            text, _ = self._block("aggregate", [*relations, other], 1)
+            text, columns = self._block("aggregate", [*relations, other], 1)
         with self._limited_to({"range"}):
-            rows, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
-        return f"{text} UNION ALL ({rows})"
+            if self.choices.chance(3):
+                rows, _ = self._query(1, 1, _DEEPEST, stateless=False, operator="plain")
+                text += f" UNION ALL ({rows})"
+            else:
+                self.ahead = set(self.used)
+                relations = [self._subquery(text, columns), self._relation(1, _DEEPEST, False, 2)]
+                text, _ = self._block("plain", relations, None)
+        self.limits = limits
+        return text
 
     def _again(self, relation: tuple[str, list[str]]) -> tuple[str, list[str]]:
         """The same window once more as a FROM item."""
@@ -148,10 +160,12 @@ class PlanQueryWriter:
         it begins where it ended, and the others go on where they are, ahead or behind. Equal ones, each of which may be
         computed in its own way, must not be taken for each other.
         """
-        if self.choices.chance(4):
-            text, columns = self._differences(together=True)
+        if self.choices.chance(3):
+            together = self.choices.chance(2)
+            with self._limited_to({"range", "slide"} if together else {"range"}):
+                text, columns = self._differences(together, same=not together)
             text, _ = self._block("aggregate", [self._subquery(text, columns)], 1)
-            return f"{text} UNION ALL ({text})"
+            return f"{text} UNION ALL ({text})" if together else text
         before = self.leaves
         text, columns = self._exchangeable()
         leaves = self.leaves - before
@@ -182,7 +196,7 @@ class PlanQueryWriter:
         """
         if self.choices.chance(3):
             return self._query(2, 1, _DEEPEST, stateless=False, operator="aggregate")
-        text, columns = self._differences(together=self.choices.chance(3))
+        text, columns = self._differences(together=self.choices.chance(3), same=self.choices.chance(3))
         if self.choices.chance(4):
             return text, columns
         if self.choices.chance(4):
@@ -190,26 +204,48 @@ class PlanQueryWriter:
             return f"{text} EXCEPT ({other})", columns
         return self._block("aggregate", [self._subquery(text, columns)], 1)
 
-    def _differences(self, together: bool) -> tuple[str, list[str]]:
+    def _differences(self, together: bool = False, same: bool = False) -> tuple[str, list[str]]:
         """Rows, and two inputs subtracted from them, as (text, columns).
 
         If all windows slide `together` except for those of what is subtracted first or last, each order of the two is
-        final up to another instant.
+        final up to another instant. If one of them is the `same` stream, nothing changes where its rows begin, and it
+        depends on the order whether results are cut there.
         """
-        windows, slide, joined = [set(self.limits.windows)] * 3, None, self.choices.pick([2, 2, 1])
+        before, windows, slide = self.leaves, [set(self.limits.windows)] * 3, None
+        joined = 1 if together or same else self.choices.pick([2, 2, 1])
         if together:
-            slide, joined = self.choices.pick(_SLIDES[:5]), 1
+            slide = self.choices.pick(_SLIDES[:5])
             windows = self.choices.pick([[{"slide"}, {"range"}, {"slide"}], [{"slide"}, {"slide"}, {"range"}]])
-        with self._limited_to(windows[0], slide):
+        long, short = (_LONG, _SHORT) if same else (_WIDTHS, _WIDTHS)
+        with self._limited_to(windows[0], slide, long):
             # Rows of a join are many, so that some are left.
-            text, columns = self._query(joined, 1, _DEEPEST, stateless=False, operator="plain")
-        kinds = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
-        ordered = kinds if self.choices.chance(2) else kinds[::-1]
-        for operator, own in zip(ordered, windows[1:], strict=True):
-            with self._limited_to(own, slide):
-                other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=operator)
+            relations = [self._relation(1, _DEEPEST, False, joined)]
+            if joined == 2:
+                once_more = self.choices.chance(2)
+                relations.append(self._again(relations[0]) if once_more else self._relation(1, _DEEPEST, False, 2))
+            rows, columns = self._block("plain", relations, 1)
+        if together or same:
+            # What is final in two differences, one above the other, and in an aggregate above them.
+            self.lag = 2 * self.windows[-1][1].longest
+        text = rows
+        others = [self.choices.pick(["distinct", "distinct", "plain", "aggregate"]), "plain"]
+        for operator, own in zip(others if self.choices.chance(2) else others[::-1], windows[1:], strict=True):
+            with self._limited_to(own, slide, short):
+                if same and operator == "plain":
+                    other = self._in_another_window(rows)
+                else:
+                    other, _ = self._query(1, 1, _DEEPEST, stateless=False, operator=operator)
             text += f" EXCEPT ALL ({other})"
+        # There are no more results than rows, whatever is subtracted.
+        self.leaves = before + joined
         return text, columns
+
+    def _in_another_window(self, text: str) -> str:
+        """A query of one stream, its first window changed."""
+        before, _, rest = text.partition(" FROM ")
+        name = rest.split()[0]
+        declared = next(declared for declared in self.streams if declared.stream.name == name)
+        return f"{before} FROM {name}{self._window(declared, False)}{rest[rest.index(']') + 1 :]}"
 
     def _final_over_distinct(self, budget: int) -> str:
         """An operator whose results come when they are final, over a DISTINCT.
@@ -225,7 +261,7 @@ class PlanQueryWriter:
                 # Rows of one stream meet in time more often than those of a join.
                 budget = 1
             text, columns = self._query(budget, None, _DEEPEST, stateless=False, operator=operator)
-        self.cut = set(self.used)
+        self.ahead = set(self.used)
         if self.choices.chance(4):
             return self._block("aggregate", [self._subquery(text, columns), *self._beside(2)], None)[0]
         limits = self.limits
@@ -246,12 +282,16 @@ class PlanQueryWriter:
         return text
 
     @contextmanager
-    def _limited_to(self, kinds: set[str], slide: int | None = None) -> Iterator[None]:
-        """Write windows of these kinds alone, if they are allowed. If there is a slide, all that slide do so by it."""
+    def _limited_to(
+        self, kinds: set[str], slide: int | None = None, widths: Sequence[int] = tuple(_WIDTHS)
+    ) -> Iterator[None]:
+        """Write windows of these kinds and widths alone, if the kinds are allowed. If there is a slide, all that slide
+        do so by it."""
         limits = self.limits
         self.limits, self._slide = replace(limits, windows=kinds & set(limits.windows) or limits.windows), slide
+        self._widths = widths
         yield
-        self.limits, self._slide = limits, None
+        self.limits, self._slide, self._widths = limits, None, tuple(_WIDTHS)
 
     def _some_slide(self) -> int | None:
         """A slide for several windows, or none: then each has its own."""
@@ -382,7 +422,7 @@ class PlanQueryWriter:
             return ""
         if kind in ("now", "unbounded"):
             return " [NOW]" if kind == "now" else " [RANGE UNBOUNDED]"
-        width = self.choices.pick(_WIDTHS)
+        width = self.choices.pick(self._widths)
         if kind == "range":
             self.windows.append((declared.stream.name, WindowSpec(self.clock.ticks(width))))
             return f" [RANGE {self._length(width)}]"
