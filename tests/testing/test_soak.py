@@ -22,7 +22,8 @@ def test_each_case_of_a_seed_has_a_recording_of_its_own(monkeypatch: pytest.Monk
     played = [trial for seed in range(20) for trial in trials(seed, cases=4)]
     failed = [trial for trial in played if trial.failure is not None]
     assert len(failed) > 2
-    assert len({trial.failure.recording for trial in failed}) == len({repr(trial.case) for trial in failed})
+    # Different choices may make the same case, but not the same choices different ones.
+    assert len({trial.failure.recording for trial in failed}) >= len({repr(trial.case) for trial in failed})
     for trial in failed:
         assert repr(random_case(ReplayedChoices(trial.failure.recording))) == repr(trial.case)
 
