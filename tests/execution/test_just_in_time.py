@@ -123,9 +123,9 @@ def test_a_consumer_that_has_partners_for_all_is_not_asked_any_more():
     run = query.run_locally("(a b) c", just_in_time=JustInTime(trial_rows=20))
     for step in range(10):
         run.push({name: pa.concat_tables([row(query, name, 10 * step)] * 10) for name in "abc"})
-    boxes = list(run._cell._executor.boxes())
-    asked = [o.consumers_asked for o in boxes[0].operators if o.name.startswith("Suspend")]
-    assert asked == [0, 0]
+    suspending = figures(run, "Suspend").values()
+    assert [(o["consumers"], o["consumers_asked"]) for o in suspending] == [(1, 0), (1, 0)]
+    assert run.explain().count("does not ask") == 2
     assert sum(o["state_bytes"] for o in figures(run, "Demand").values()) == 0
 
 

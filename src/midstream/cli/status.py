@@ -20,6 +20,7 @@ from midstream.cli.output import Output
 from midstream.cli.plan_names import order_of
 from midstream.cli.saved_run import is_running, noted_failure, running_process
 from midstream.errors import BadArgument
+from midstream.runtime.explain import just_in_time_figures
 from midstream.runtime.messages import ClusterMetrics, MigrationEntry, Rates, Status
 from midstream.runtime.remote import RemoteQuery
 
@@ -119,6 +120,8 @@ class _View:
         yield "results", f"{metrics.results:,}{_rate(rates.results)}"
         yield "state", f"{metrics.state_rows:,} rows, {metrics.state_bytes / 1e6:,.1f} MB"
         yield "in windows", f"{metrics.window_rows:,} rows"
+        if metrics.just_in_time is not None:
+            yield "just-in-time", _just_in_time(metrics)
         if metrics.buffered:
             yield "buffered", f"{metrics.buffered:,} results"
         yield "micro-batches", f"{metrics.batches:,}, the last {metrics.seconds * 1000:,.0f} ms of midstream's work"
@@ -135,6 +138,15 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f", {rate:,.0f} per second"
 
 
+def _just_in_time(metrics: ClusterMetrics) -> str:
+    suspending = [operator for operator in metrics.operators if operator.consumers]
+    waiting, keys = (sum(getattr(one, name) for one in suspending) for name in ("state_rows", "suspended_keys"))
+    avoided = sum(operator.avoided for operator in metrics.operators)
+    idle = sum(not operator.consumers_asked for operator in suspending)
+    off = f"; does not pay at {idle} of {len(suspending)} operators" if idle else ""
+    return f"on, {waiting:,} rows ({keys:,} keys) wait, at least about {avoided:,} partial results avoided{off}"
+
+
 def _streams(metrics: ClusterMetrics) -> Table:
     table = Table("stream", title="streams", title_justify="left")
     for name in ("rows", "late, dropped", "without event time", "out of range"):
@@ -147,12 +159,15 @@ def _streams(metrics: ClusterMetrics) -> Table:
 
 
 def _operators(metrics: ClusterMetrics) -> RenderableType:
-    """State rows by operator, over all cells."""
+    """State rows by operator, over all cells; of just-in-time processing, also what it suspended."""
     table = Table("operator", title="state", title_justify="left")
     table.add_column("rows", justify="right")
+    if metrics.just_in_time is not None:
+        table.add_column("just-in-time")
     for operator in metrics.operators:
-        if operator.state_rows:
-            table.add_row(Text(operator.operator), f"{operator.state_rows:,}")
+        if operator.state_rows or operator.consumers:
+            just_in_time = [] if metrics.just_in_time is None else [Text(just_in_time_figures(operator))]
+            table.add_row(Text(operator.operator), f"{operator.state_rows:,}", *just_in_time)
     return table if table.row_count else Text("no operator holds rows")
 
 

@@ -115,6 +115,7 @@ class Compiler:
             join = JoinOperator(plan, left, right, self.chunk_rows)
             join.consumer_input = 1 - waiting
             demand.side = join.sides[1 - waiting]
+        join.has_consumers = bool(consumers)
         for place, side in enumerate(join.sides):
             side.is_partial = bool(consumers) or place == waiting
         return join

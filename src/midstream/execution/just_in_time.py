@@ -17,7 +17,7 @@ and ends at all other operators: a distinct or aggregate is a consumer or a prod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,13 +27,14 @@ from midstream.algebra.expressions import Expression
 from midstream.algebra.identity import equality_sides
 from midstream.algebra.plan import Join, Plan, Project, Select
 from midstream.engine.operators.demand import DemandOperator, KeyDemand
+from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import equal_columns
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
 from midstream.errors import BadOption
 
-__all__ = ["Consumer", "JustInTime", "passes_feedback", "waiting_input"]
+__all__ = ["Consumer", "JustInTime", "partial_results_avoided", "passes_feedback", "waiting_input"]
 
 
 class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,14 +85,18 @@ class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def demand(self, child: Operator) -> DemandOperator:
         """The operator that notes what a consumer input demands."""
-        return DemandOperator(child, BloomDemandedKeys if self.detection == "bloom" else DemandedKeys)
+        operator = DemandOperator(child, BloomDemandedKeys if self.detection == "bloom" else DemandedKeys)
+        operator.subplan = child.subplan
+        return operator
 
     def suspending(self, plan: Plan, child: Operator, consumers: Sequence[Consumer]) -> Operator:
         """A join input whose tuples wait for the consumers above."""
         if not consumers or (isinstance(_below(plan), Join) and not self.type_two):
             return child
         demands = [consumer.demanded_of(child) for consumer in reversed(consumers)]
-        return SuspendOperator(child, demands, self.least_share, self.trial_rows)
+        operator = SuspendOperator(child, demands, self.least_share, self.trial_rows)
+        operator.subplan = child.subplan
+        return operator
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,31 @@ def passes_feedback(plan: Plan) -> bool:
     if isinstance(plan, Project):
         return all(item.expression == item.field.column for item in plan.items)
     return isinstance(plan, Select | Join)
+
+
+def partial_results_avoided(operators: Iterable[Operator]) -> dict[int, int]:
+    """At least how many partial results joins did not make because tuples were suspended, by the join's id; estimated.
+
+    A suspended tuple is taken to have as many partners as those that came out. So a join that lets a share of an
+    input's tuples through makes about that share of its results. If tuples of both inputs are suspended, the smaller
+    share counts: partners are often suspended for the same reason, because their keys are equal. If an input is
+    another join's output, that would have been larger, too. Where nothing came out, nothing is known or counted.
+    The operators are given with inputs first.
+    """
+    avoided: dict[int, int] = {}
+    expected: dict[int, float] = {}
+    for operator in operators:
+        if isinstance(operator, SuspendOperator):
+            expected[id(operator)] = expected[id(operator.inputs[0])]
+            continue
+        # What is above all consumers comes out as it would anyway.
+        inputs = operator.inputs if not isinstance(operator, JoinOperator) or operator.has_consumers else ()
+        more = [expected[id(child)] / child.counters.rows_out for child in inputs if child.counters.rows_out]
+        rows = operator.counters.rows_out
+        expected[id(operator)] = rows * max([1.0, *more])
+        if isinstance(operator, JoinOperator) and operator.has_consumers:
+            avoided[id(operator)] = round(expected[id(operator)] - rows)
+    return avoided
 
 
 def _below(plan: Plan) -> Plan:

@@ -207,6 +207,7 @@ class DurableCell:
             state_bytes=counts.state_bytes,
             buffered=counts.buffered,
             operators=counts.operators,
+            just_in_time=self.cell.just_in_time,
             migrating=self.cell.has_running_migrations,
             commands=self._commands.outcomes(),
             batches=self.batches,

@@ -35,6 +35,7 @@ from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion
 from midstream.runtime.cell import MOST_RECORDS, Cell
+from midstream.runtime.explain import explain_running
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import MigrationOutcome, RunMetrics
 from midstream.runtime.run import Listener, Listeners, Migration, ProgressEvent
@@ -161,6 +162,10 @@ class LocalRun:
         self._check_usable()
         self._cell.switch_just_in_time(JustInTime.chosen(just_in_time))
 
+    def explain(self) -> str:
+        """The plan as a tree, with what each operator did and holds."""
+        return explain_running(self.plan, self._cell.counts().operators)
+
     def history(self) -> list[Migration]:
         """The latest 1,000 migrations, in the order they were submitted."""
         return list(self._history)
@@ -208,6 +213,7 @@ class LocalRun:
             migrating=self.migrating,
             rebuilds=self._rebuilds,
             batches=self._pushes,
+            just_in_time=self._cell.just_in_time,
             seconds=self._seconds,
         )
 

@@ -153,8 +153,17 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     suspended: int = 0
     """Tuples kept back by just-in-time processing; ``resumed`` were let go later."""
     resumed: int = 0
+    avoided: int = 0
+    """Partial results that a join would have made of suspended tuples: at least about so many."""
     state_rows: int
+    """Tuples held; of a Suspend operator: on its blacklists; of a Demand operator: whose keys it knows."""
     state_bytes: int
+    suspended_keys: int = 0
+    """Different keys of the tuples on blacklists."""
+    consumers: int = 0
+    """Joins above whose partners a Suspend operator can let tuples wait for."""
+    consumers_asked: int = 0
+    """Those that it lets them wait for now: none while that does not pay."""
 
 
 class CellFigures(Message, frozen=True, kw_only=True):
@@ -180,6 +189,8 @@ class CellFigures(Message, frozen=True, kw_only=True):
     batches: int
     seconds: float = 0.0
     """How long the latest micro-batch took."""
+    just_in_time: JustInTime | None = None
+    """How just-in-time processing works; None while it is off."""
     segments: int
     segment_rows: int
     bytes_written: int
@@ -206,6 +217,8 @@ class RunMetrics(Message, frozen=True, kw_only=True):
     rebuilds: int
     batches: int
     seconds: float
+    just_in_time: JustInTime | None = None
+    """How just-in-time processing works; None while it is off."""
 
     @property
     def rows(self) -> int:

@@ -8,9 +8,10 @@ same kind with the same subplan. So the figures of a subplan mean the same which
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from midstream.engine.operators.operator import Counters, Operator
+from midstream.execution.just_in_time import partial_results_avoided
 from midstream.runtime.messages import OperatorFigures
 
 __all__ = ["OperatorCounters"]
@@ -33,28 +34,37 @@ class OperatorCounters:
     def follow(self, operators: Iterable[Operator]) -> None:
         """Note which operators are running now; what the others counted is kept."""
         running = {id(operator): operator for operator in operators}
+        counted = self._counted()
         for number, operator in self._running.items():
             if number not in running:
-                self._keep(_key(operator), operator.counters)
+                self._keep(_key(operator), counted[number])
         self._running = running
 
     def figures(self) -> list[OperatorFigures]:
         """The figures of the running operators, inputs first, with what was counted before they were built."""
         earlier = dict(self._earlier)
+        counted = self._counted()
         found = []
-        for operator in self._running.values():
+        for number, operator in self._running.items():
             # Where two plans run side by side, the first operator of a subplan continues its counts.
             before = earlier.pop(_key(operator), Counters())
             found.append(
                 OperatorFigures(
                     operator=operator.name,
                     subplan=operator.subplan,
-                    **{name: getattr(operator.counters, name) + getattr(before, name) for name in _NAMES},
-                    state_rows=operator.state_rows,
-                    state_bytes=operator.state_bytes,
+                    **{name: getattr(counted[number], name) + getattr(before, name) for name in _NAMES},
+                    **operator.gauges(),
                 )
             )
         return found
+
+    def _counted(self) -> dict[int, Counters]:
+        """What each running operator counted, by its id."""
+        avoided = partial_results_avoided(self._running.values())
+        return {
+            number: replace(operator.counters, avoided=avoided[number]) if number in avoided else operator.counters
+            for number, operator in self._running.items()
+        }
 
     def _keep(self, key: Key, counters: Counters) -> None:
         before = self._earlier.pop(key, Counters())

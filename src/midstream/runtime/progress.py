@@ -121,6 +121,7 @@ class Progress:
                 bytes_written=sum(figures.bytes_written for figures in cells),
                 migrating=any(figures.migrating for figures in cells),
                 rebuilds=self._rebuilds,
+                just_in_time=cells[0].just_in_time if cells else None,
                 batches=max((figures.batches for figures in cells), default=0),
                 seconds=max((figures.seconds for figures in cells), default=0.0),
                 cells=cells,

@@ -50,6 +50,7 @@ from midstream.planning.partitioning import partition
 from midstream.runtime.cell import MOST_RECORDS
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
+from midstream.runtime.explain import explain_running
 from midstream.runtime.messages import DeclareIdle, Finish, SwitchJustInTime
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
@@ -134,8 +135,9 @@ class LiveQuery:
         return self._report.plan
 
     def explain(self) -> str:
-        """The plan in force, how rows are spread over cells, and what Spark does before."""
-        lines = [self.plan.explain(), self.partitioning.explain()]
+        """The plan in force with what each operator did, how rows are spread over cells, and what Spark does before."""
+        metrics = self._report.metrics()
+        lines = [explain_running(self.plan, metrics.operators), self.partitioning.explain()]
         for name, stream in self._streams.items():
             condition = self._wanted(stream)
             if condition is not None:

@@ -53,6 +53,8 @@ class JoinOperator(Operator):
         self.is_topmost = False
         self.consumer_input = 0
         """The input that is evaluated first: by just-in-time processing, tuples of the other one may wait for it."""
+        self.has_consumers = False
+        """Whether tuples that enter the join may have to wait for joins above."""
         self._results_per_row = 0.0
         left_keys, right_keys, residual = self._keys(plan.predicates)
         band = None if left_keys else find_band(residual, *self._relations())

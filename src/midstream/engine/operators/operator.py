@@ -47,8 +47,9 @@ def back_by(frontier: int, ticks: int) -> int:
 class Counters:
     """What an operator did since it was built.
 
-    ``compared`` counts tuples looked at in states; ``suspended`` those that just-in-time processing kept back, and
-    ``resumed`` those that it let go later.
+    ``compared`` counts tuples looked at in states. Of just-in-time processing: ``suspended`` counts tuples that were
+    kept back, ``resumed`` those that were let go later, and ``avoided`` partial results that were not made (estimated,
+    see ``execution/just_in_time``).
     """
 
     rows_in: int = 0
@@ -57,6 +58,7 @@ class Counters:
     compared: int = 0
     suspended: int = 0
     resumed: int = 0
+    avoided: int = 0
 
 
 class Operator(ABC):
@@ -129,6 +131,10 @@ class Operator(ABC):
     def emits_in_order(self) -> bool:
         """Whether the batches of one push come out ordered by ``valid_from``, each and together."""
         return False
+
+    def gauges(self) -> dict[str, int]:
+        """What the operator holds now, by the names that it has in ``metrics()``."""
+        return {"state_rows": self.state_rows, "state_bytes": self.state_bytes}
 
     @property
     def state_rows(self) -> int:

@@ -107,11 +107,6 @@ class SuspendOperator(StatefulOperator):
         """Tuples may come out though none came in."""
         return True
 
-    @property
-    def consumers_asked(self) -> int:
-        """How many consumers are asked at present: 0 if it does not pay to ask any."""
-        return sum(consumer.is_asked for consumer in self._consumers)
-
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         if not self._is_started:
             self._consumers[0].start()
@@ -174,10 +169,13 @@ class SuspendOperator(StatefulOperator):
     def state_rows(self) -> int:
         return sum(len(consumer.blacklist) for consumer in self._consumers)
 
-    @property
-    def suspended_keys(self) -> int:
-        """Different keys of suspended tuples: the size of the paper's MNS buffer."""
-        return sum(consumer.blacklist.codes_held for consumer in self._consumers)
+    def gauges(self) -> dict[str, int]:
+        """Also the different keys of suspended tuples (the size of the paper's MNS buffer), and who is asked."""
+        return super().gauges() | {
+            "suspended_keys": sum(consumer.blacklist.codes_held for consumer in self._consumers),
+            "consumers": len(self._consumers),
+            "consumers_asked": sum(consumer.is_asked for consumer in self._consumers),
+        }
 
     @property
     def state_bytes(self) -> int:

@@ -17,6 +17,8 @@ from midstream.engine.state.join_state import REFERENCES, TO
 __all__ = ["Blacklist"]
 
 _FEWEST_CHAINS = 16
+_TAKEN = -2
+"""Stands for the next entry in the chain of one that was taken out."""
 
 
 class Blacklist:
@@ -60,9 +62,9 @@ class Blacklist:
 
     def take_all(self) -> Ints:
         """Take out all tuples that have not ended."""
-        tuples: Ints = self._tuples[_linked(self._heads, self._next, self._held)]
+        tuples: Ints = _alive(self._codes[: self._used], self._tuples, self._next, self._frontier)[1]
         self._clear(0)
-        return tuples[tuples[:, TO] > self._frontier]
+        return tuples
 
     def expire(self, frontier: int) -> None:
         """Tuples that have ended by then need not be held any longer."""
@@ -85,10 +87,8 @@ class Blacklist:
 
     def _make_room(self, wanted: int) -> None:
         """Forget what has ended or was taken out, and leave a third free: each tuple is moved a few times."""
-        places = _linked(self._heads, self._next, self._held)
-        places = places[self._tuples[places, TO] > self._frontier]
-        codes, tuples = self._codes[places], self._tuples[places]
-        self._clear(len(places) + wanted + max(64, len(places) // 3))
+        codes, tuples = _alive(self._codes[: self._used], self._tuples, self._next, self._frontier)
+        self._clear(len(codes) + wanted + max(64, len(codes) // 3))
         self._link(codes, tuples)
 
 
@@ -135,7 +135,9 @@ def _take(heads, following, codes, wanted, held):  # type: ignore[no-untyped-def
         while place >= 0 and codes[place] == code:
             found[count] = place
             count += 1
-            place = following[place]
+            after = following[place]
+            following[place] = _TAKEN
+            place = after
         if before < 0:
             heads[bucket] = place
         else:
@@ -144,14 +146,18 @@ def _take(heads, following, codes, wanted, held):  # type: ignore[no-untyped-def
 
 
 @compiled
-def _linked(heads, following, held):  # type: ignore[no-untyped-def]
-    """All places that are in a chain."""
-    found = np.empty(held, np.int64)
+def _alive(codes, tuples, following, frontier):  # type: ignore[no-untyped-def]
+    """The codes and tuples that were not taken out and have not ended, in the order in which they came."""
     count = 0
-    for head in heads:
-        place = head
-        while place >= 0:
-            found[count] = place
+    for entry in range(codes.shape[0]):
+        count += following[entry] != _TAKEN and tuples[entry, TO] > frontier
+    alive_codes = np.empty(count, np.int64)
+    alive = np.empty((count, tuples.shape[1]), np.int64)
+    count = 0
+    for entry in range(codes.shape[0]):
+        if following[entry] != _TAKEN and tuples[entry, TO] > frontier:
+            alive_codes[count] = codes[entry]
+            for column in range(tuples.shape[1]):
+                alive[count, column] = tuples[entry, column]
             count += 1
-            place = following[place]
-    return found
+    return alive_codes, alive

@@ -23,6 +23,8 @@ _SMALLEST = 64
 _BITS_PER_CODE = 16
 """With four bits set for each code, about one answer in a hundred is yes by mistake."""
 _SMALLEST_FILTER = 1024
+_BEGIN, _SIZE, _END, _TUPLES = range(4)
+"""The columns of the table of filters."""
 
 
 class DemandedKeys:
@@ -75,46 +77,52 @@ class BloomDemandedKeys:
 
     def __init__(self) -> None:
         self.latest_end = BEGINNING
-        self._filters: list[_BloomFilter] = []
-        self._frontier = BEGINNING
+        self._words = np.empty(0, np.uint64)
+        """The filters, one after the other; each begins where the table says."""
+        self._table = np.empty((0, 4), np.int64)
+        """Of each filter: where it begins, how many words it has, when its last tuple ends, how many tuples it has."""
 
     def __len__(self) -> int:
         """Tuples remembered."""
-        return sum(bloom.count for bloom in self._filters)
+        return int(self._table[:, _TUPLES].sum())
 
     @property
     def bytes(self) -> int:
-        return sum(bloom.words.nbytes for bloom in self._filters)
+        return self._words.nbytes
 
     def add(self, codes: Ints, ends: Ints) -> None:
         if len(codes) == 0:
             return
-        self.latest_end = max(self.latest_end, int(ends.max()))
-        if not self._filters or self._filters[-1].count + len(codes) > self._filters[-1].room:
-            self._filters.append(_BloomFilter(max(_SMALLEST_FILTER, len(codes), len(self) // 4)))
-        self._filters[-1].add(codes, int(ends.max()))
+        latest = int(ends.max())
+        self.latest_end = max(self.latest_end, latest)
+        if len(self._table) == 0 or self._table[-1, _TUPLES] + len(codes) > _room(self._table[-1, _SIZE]):
+            self._begin_filter(max(_SMALLEST_FILTER, len(codes), len(self) // 4))
+        begin, size, end, tuples = self._table[-1].tolist()
+        _set_bits(self._words[begin : begin + size], codes)
+        self._table[-1] = begin, size, max(end, latest), tuples + len(codes)
 
     def contains(self, codes: Ints, starts: Ints) -> Flags:
-        found = np.zeros(len(codes), np.bool_)
-        for bloom in self._filters:
-            found |= _bits_set(bloom.words, codes) & (bloom.end > starts)
+        found: Flags = _bits_set(self._words, self._table, codes, starts)
         return found
 
     def expire(self, frontier: int) -> None:
-        self._filters = [bloom for bloom in self._filters if bloom.end > frontier]
+        alive = self._table[:, _END] > frontier
+        if not alive.all():
+            kept = self._table[alive]
+            words = [self._words[begin : begin + size] for begin, size in kept[:, :2].tolist()]
+            self._words = np.concatenate([np.empty(0, np.uint64), *words])
+            kept[:, _BEGIN] = np.cumsum(kept[:, _SIZE]) - kept[:, _SIZE]
+            self._table = kept
+
+    def _begin_filter(self, tuples: int) -> None:
+        size = 1 << (tuples * _BITS_PER_CODE // 64).bit_length()
+        self._table = np.vstack([self._table, [len(self._words), size, BEGINNING, 0]])
+        self._words = np.concatenate([self._words, np.zeros(size, np.uint64)])
 
 
-class _BloomFilter:
-    def __init__(self, room: int) -> None:
-        self.words = np.zeros(1 << (room * _BITS_PER_CODE // 64).bit_length(), np.uint64)
-        self.room = room
-        self.count = 0
-        self.end = BEGINNING
-
-    def add(self, codes: Ints, end: int) -> None:
-        _set_bits(self.words, codes)
-        self.count += len(codes)
-        self.end = max(self.end, end)
+def _room(size: int) -> int:
+    """How many tuples a filter of so many words is good for."""
+    return int(size) * 64 // _BITS_PER_CODE
 
 
 @compiled
@@ -166,11 +174,16 @@ def _set_bits(words, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _bits_set(words, codes):  # type: ignore[no-untyped-def]
-    found = np.empty(codes.shape[0], np.bool_)
-    mask = np.uint64(words.shape[0] - 1)
+def _bits_set(words, table, codes, starts):  # type: ignore[no-untyped-def]
+    """Whether a filter has the code and a tuple that ends after the start: the latest filter is asked first."""
+    found = np.zeros(codes.shape[0], np.bool_)
     for i in range(codes.shape[0]):
         word = mixed(codes[i])
         bits = _bits(word)
-        found[i] = words[(word >> np.uint64(24)) & mask] & bits == bits
+        word >>= np.uint64(24)
+        for place in range(table.shape[0] - 1, -1, -1):
+            begin = table[place, _BEGIN] + np.int64(word & np.uint64(table[place, _SIZE] - 1))
+            if words[begin] & bits == bits and table[place, _END] > starts[i]:
+                found[i] = True
+                break
     return found

@@ -1,0 +1,51 @@
+"""The plan of a running query as a tree, with what each operator did: what databases call EXPLAIN ANALYZE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from midstream.algebra.explain import explain
+from midstream.algebra.plan import Plan
+from midstream.runtime.messages import OperatorFigures
+
+__all__ = ["explain_running", "just_in_time_figures"]
+
+JUST_IN_TIME = ("Suspend", "Demand")
+"""The kinds of operators that are not in the plan."""
+
+
+def explain_running(plan: Plan, operators: Iterable[OperatorFigures]) -> str:
+    """The plan as a tree; each operator that runs by itself with its figures."""
+    found: dict[str, list[OperatorFigures]] = {}
+    for figures in operators:
+        found.setdefault(figures.subplan, []).append(figures)
+    return explain(plan, lambda node: "; ".join([node.label, *_described(node, found.get(node.fingerprint, []))]))
+
+
+def _described(node: Plan, operators: list[OperatorFigures]) -> Iterator[str]:
+    for figures in operators:
+        # The same subplan may have other operators, such as a store of its rows.
+        if _kind(figures) == node.label.partition(" ")[0]:
+            yield f"{figures.rows_out:,} rows"
+            if figures.state_rows:
+                yield f"{figures.state_rows:,} in state"
+    yield from filter(None, map(just_in_time_figures, operators))
+
+
+def just_in_time_figures(figures: OperatorFigures) -> str:
+    """What an operator had to do with just-in-time processing, in words; nothing if it had not."""
+    if figures.avoided:
+        return f"at least about {figures.avoided:,} partial results avoided"
+    if _kind(figures) not in JUST_IN_TIME:
+        return ""
+    if _kind(figures) == "Demand":
+        return f"demands {figures.state_rows:,} keys" if figures.state_bytes else "is not asked for keys"
+    if not figures.consumers_asked and not figures.suspended:
+        return "suspends nothing: it does not ask the joins above, because that does not pay"
+    waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
+    asks = "" if figures.consumers_asked else "; it does not ask the joins above any more, because that does not pay"
+    return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{asks}"
+
+
+def _kind(figures: OperatorFigures) -> str:
+    return figures.operator.partition(" ")[0]
