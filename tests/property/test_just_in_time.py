@@ -1,5 +1,5 @@
 """Just-in-time processing changes no result: joins of three to six streams, in any order of arrival, switched on and
-off, migrated and rebuilt meanwhile, give what DuckDB says."""
+off, migrated and rebuilt meanwhile, give what DuckDB says; so do queries with other operators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
 from midstream.errors import MigrationRefused
-from midstream.execution.just_in_time import JustInTime
 from midstream.testing import compare_bags, join_intervals
-from midstream.testing.choices import Choices, HypothesisChoices, SeededChoices
-from midstream.testing.migration_cases import STRATEGIES
+from midstream.testing.choices import Choices, HypothesisChoices, Rejected, SeededChoices
+from midstream.testing.generators_migrations import random_changes, random_just_in_time, random_migrated_scenario
+from midstream.testing.migration_cases import STRATEGIES, Switch
 from tests.examples import EXAMPLES
 
 WINDOWS = ["RANGE 12", "RANGE 20", "RANGE 12", "RANGE 20", "RANGE 5", "RANGE 8 SLIDE 3", "RANGE 6 SLIDE 6", "NOW"]
@@ -60,16 +60,6 @@ def random_order(choices: Choices, names: list[str]) -> str:
     return f"({left} {right})"
 
 
-def random_options(choices: Choices) -> JustInTime:
-    return JustInTime(
-        detection=choices.pick(["exact", "bloom"]),
-        type_two=not choices.chance(4),
-        propagate=not choices.chance(4),
-        least_share=choices.pick([0.0, 0.2, 0.6]),
-        trial_rows=choices.pick([1000, 3, 1]),
-    )
-
-
 def random_rows(choices: Choices, stream: Stream, now: int, watermark: int, keys: int) -> pa.Table:
     """A few rows from about now on, none late, with few different keys and now and then NULL."""
     rows = []
@@ -92,14 +82,14 @@ def check(choices: Choices) -> int:
     def order() -> str:
         return random_order(choices, sorted(names, key=lambda _: choices.number(0, 9))).removeprefix("(")[:-1]
 
-    run = query.run_locally(order(), just_in_time=random_options(choices))
+    run = query.run_locally(order(), just_in_time=random_just_in_time(choices))
     keys, now = choices.pick([1, 0, 2, 3]), 0
     pushed: dict[str, list[pa.Table]] = {stream.name: [stream.schema.empty_table()] for stream in query.streams}
     results = []
     for _ in range(choices.number(3, 9)):
         change = choices.number(0, 9)
         if change == 9:
-            run.switch_just_in_time(False if choices.chance(3) else random_options(choices))
+            run.switch_just_in_time(False if choices.chance(3) else random_just_in_time(choices))
         elif change >= 7:
             strategy, options = choices.pick(MIGRATIONS)
             with suppress(MigrationRefused):
@@ -130,3 +120,16 @@ def test_results_equal_the_oracle(data):
 def test_results_of_fixed_seeds_equal_the_oracle():
     results = [check(SeededChoices(f"just in time {seed}")) for seed in range(8 * EXAMPLES)]
     assert sum(rows > 0 for rows in results) > len(results) / 3
+
+
+def test_random_queries_with_migrations_equal_the_oracle():
+    """Distinct, aggregates, differences and unions above and below, and every strategy."""
+    played = []
+    for seed in range(4 * EXAMPLES):
+        choices = SeededChoices(f"just in time, any query {seed}")
+        with suppress(Rejected):
+            case = random_changes(choices, random_migrated_scenario(choices), just_in_time=True)
+            assert any(isinstance(change, Switch) for change in case.changes)
+            played.append(case.check())
+    assert sum(len(one.migrations) > 0 for one in played) > len(played) / 2
+    assert sum(one.results.num_rows > 0 for one in played) > len(played) / 3

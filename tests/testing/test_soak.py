@@ -25,7 +25,7 @@ def test_each_case_of_a_seed_has_a_recording_of_its_own(monkeypatch: pytest.Monk
     # Different choices may make the same case, but not the same choices different ones.
     assert len({trial.failure.recording for trial in failed}) >= len({repr(trial.case) for trial in failed})
     for trial in failed:
-        assert repr(random_case(ReplayedChoices(trial.failure.recording))) == repr(trial.case)
+        assert repr(trial.failure.made_again(ReplayedChoices(trial.failure.recording))) == repr(trial.case)
 
 
 def test_kinds_of_failures() -> None:

@@ -11,12 +11,13 @@ plans are tried now and then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
 from midstream.algebra.plan import Plan
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.generators import JOIN_OPERATORS, Scenario, random_scenario
@@ -25,14 +26,16 @@ from midstream.testing.generators_queries import OPERATORS
 from midstream.testing.migration_cases import (
     REBUILDS,
     STRATEGIES,
+    Change,
     Migrate,
     MigrationCase,
     Rebuild,
+    Switch,
     may_refuse,
     plans_of,
 )
 
-__all__ = ["migration_cases", "random_case", "random_changes", "random_migrated_scenario"]
+__all__ = ["migration_cases", "random_case", "random_changes", "random_just_in_time", "random_migrated_scenario"]
 
 _ENDLESS = ("unbounded", "none")
 _BOUNDED = ("slide", "range", "now")
@@ -40,9 +43,10 @@ _TAKING_OVER: list[tuple[str, dict[str, Any]]] = [("jisc", {}), ("moving-state",
 _OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
 
 
-def random_case(choices: Choices, *, rebuilds: bool = True, **limits: Any) -> MigrationCase:
+def random_case(choices: Choices, *, rebuilds: bool = True, just_in_time: bool = False, **limits: Any) -> MigrationCase:
     """A case of one scenario and one list of changes; `limits` are those of `random_scenario`."""
-    return random_changes(choices, random_migrated_scenario(choices, **limits), rebuilds=rebuilds)
+    scenario = random_migrated_scenario(choices, **limits)
+    return random_changes(choices, scenario, rebuilds=rebuilds, just_in_time=just_in_time)
 
 
 def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrategy[MigrationCase]:
@@ -104,13 +108,40 @@ def _some_operators(choices: Choices) -> set[str]:
     return {"join", "subquery", *(operator for operator in _OTHER_OPERATORS if choices.chance(2))}
 
 
-def random_changes(choices: Choices, scenario: Scenario, *, rebuilds: bool = True) -> MigrationCase:
-    """The scenario with a list of changes, at least one of them a migration."""
+def random_changes(
+    choices: Choices, scenario: Scenario, *, rebuilds: bool = True, just_in_time: bool = False
+) -> MigrationCase:
+    """The scenario with a list of changes, at least one of them a migration.
+
+    With ``just_in_time``, just-in-time processing is switched on at a moment, and maybe changed or switched off later.
+    """
     _, plans = plans_of(scenario)
     writer = _ChangeWriter(choices, plans, scenario, rebuilds and not choices.chance(4))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
-    return MigrationCase(scenario, writer.changes(), first_plan, chunk_rows)
+    changes = writer.changes()
+    if just_in_time:
+        changes = sorted([*changes, *_random_switches(choices, len(scenario.pushes))], key=lambda each: each.before)
+    return MigrationCase(scenario, changes, first_plan, chunk_rows)
+
+
+def random_just_in_time(choices: Choices) -> JustInTime:
+    """Any options; few rows are enough to review whom to ask."""
+    return JustInTime(
+        detection=choices.pick(["exact", "bloom"]),
+        type_two=not choices.chance(4),
+        propagate=not choices.chance(4),
+        least_share=choices.pick([0.0, 0.2, 0.6]),
+        trial_rows=choices.pick([1000, 3, 1]),
+    )
+
+
+def _random_switches(choices: Choices, pushes: int) -> Iterator[Switch]:
+    moment = choices.pick([0, 0, choices.number(0, pushes)])
+    yield Switch(moment, random_just_in_time(choices))
+    while choices.chance(3):
+        moment = choices.number(moment, pushes)
+        yield Switch(moment, None if choices.chance(2) else random_just_in_time(choices))
 
 
 class _ChangeWriter:
@@ -129,7 +160,7 @@ class _ChangeWriter:
         joins_alone = ("parallel-track", {}) in accepted
         self._accepted = [way for way in accepted for _ in range(3 if way in _TAKING_OVER and not joins_alone else 1)]
 
-    def changes(self) -> list[Migrate | Rebuild]:
+    def changes(self) -> list[Change]:
         choices = self._choices
         if (
             ("gen-mig", {}) in self._accepted
@@ -145,7 +176,7 @@ class _ChangeWriter:
             moment = choices.pick(self._with_rows[len(self._with_rows) // 2 :])
         else:
             moment = max(choices.number(0, self._pushes), choices.number(0, self._pushes))
-        changes: list[Migrate | Rebuild] = []
+        changes: list[Change] = []
         if self._rebuilds and choices.chance(2):
             for _ in range(choices.pick([1, 1, 2, 4])):
                 before = max(choices.number(0, moment), choices.number(0, moment))
@@ -159,13 +190,13 @@ class _ChangeWriter:
             moment = self._later(moment)
         return changes
 
-    def _around_a_split(self, around: AroundSplit) -> list[Migrate | Rebuild]:
+    def _around_a_split(self, around: AroundSplit) -> list[Change]:
         """A migration with GenMig; shortly before its end it is replaced, or computed again, or both."""
         choices = self._choices
         options: dict[str, Any] = {"shortened": True} if around.shortened else {}
         if choices.chance(3):
             options = {"variant": "positive-negative", **options}
-        changes: list[Migrate | Rebuild] = [self._migration(around.begins, ("gen-mig", options))]
+        changes: list[Change] = [self._migration(around.begins, ("gen-mig", options))]
         if self._rebuilds and choices.chance(2):
             changes.append(Rebuild(around.close, choices.pick(REBUILDS)))
         if len(changes) == 1 or choices.chance(3):

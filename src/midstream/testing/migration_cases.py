@@ -1,8 +1,9 @@
 """Migration cases: a scenario whose plan is replaced, and whose derived state is thrown away, while it runs.
 
 A case is a scenario and a list of changes, each before one of its pushes: `Migrate` to one of the query's plans by a
-strategy, or `Rebuild` everything derived, as after a crash. `play` runs it and records what each migration met;
-`check` compares the result with the oracle's. A case prints as the Python code that makes it, ready to be pasted:
+strategy, `Rebuild` everything derived, as after a crash, or `Switch` just-in-time processing. `play` runs it and
+records what each migration met; `check` compares the result with the oracle's. A case prints as the Python code that
+makes it, ready to be pasted:
 
 >>> import pyarrow as pa
 >>> from midstream import Stream
@@ -46,6 +47,7 @@ import pyarrow as pa
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Plan
 from midstream.algebra.window_spec import NEVER
 from midstream.errors import MigrationRefused
+from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.query import ContinuousQuery
 from midstream.runtime.local_run import LocalRun
@@ -57,11 +59,13 @@ __all__ = [
     "MOST_PLANS",
     "REBUILDS",
     "STRATEGIES",
+    "Change",
     "Migrate",
     "MigrationCase",
     "Played",
     "PlayedMigration",
     "Rebuild",
+    "Switch",
     "may_refuse",
     "plans_of",
     "simpler_cases",
@@ -123,6 +127,20 @@ class Rebuild:
         return f'Rebuild({self.before}, "{self.completion}")'
 
 
+@dataclass(frozen=True)
+class Switch:
+    """Before the push with this number: switch just-in-time processing on with these options, or off (None)."""
+
+    before: int
+    just_in_time: JustInTime | None
+
+    def __repr__(self) -> str:
+        return f"Switch({self.before}, {self.just_in_time!r})"
+
+
+Change = Migrate | Rebuild | Switch
+
+
 @dataclass
 class PlayedMigration:
     """A migration that began in a played case, and what it met."""
@@ -165,7 +183,7 @@ class MigrationCase:
     """A scenario, and the changes made while it runs, in order of their moments."""
 
     scenario: Scenario
-    changes: Sequence[Migrate | Rebuild]
+    changes: Sequence[Change]
     first_plan: int = 0
     chunk_rows: int = CHUNK_ROWS
 
@@ -331,9 +349,12 @@ class _Player:
         self._run = run
         self._plans = plans
 
-    def change(self, change: Migrate | Rebuild) -> None:
+    def change(self, change: Change) -> None:
         if isinstance(change, Migrate):
             self._migrate(change)
+            return
+        if isinstance(change, Switch):
+            self._switch(change)
             return
         under_way = self.under_way()
         for migration in self.migrations:
@@ -347,6 +368,14 @@ class _Player:
             return set()
         records = self._run.metrics()["migrations"]
         return {record["number"] for record in records if not record["is_over"]}
+
+    def _switch(self, change: Switch) -> None:
+        before = self._run.plan if not self.under_way() else None
+        try:
+            self._run.switch_just_in_time(change.just_in_time or False)
+        except MigrationRefused:
+            assert may_refuse("moving-state", [], self._run.plan, before), "a switch was refused without a reason"
+            self.refused += 1
 
     def _migrate(self, change: Migrate) -> None:
         before, watermark, overlaps = self._run.plan, self._run.watermark, bool(self.under_way())

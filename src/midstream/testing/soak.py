@@ -32,7 +32,7 @@ from midstream.testing.coverage import Coverage, reachable
 from midstream.testing.equivalence import assert_snapshot_equivalent
 from midstream.testing.generators import Scenario
 from midstream.testing.generators_migrations import random_case, random_changes, random_migrated_scenario
-from midstream.testing.migration_cases import Migrate, MigrationCase, Played, plans_of, simpler_cases
+from midstream.testing.migration_cases import Migrate, MigrationCase, Played, Switch, plans_of, simpler_cases
 from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = [
@@ -72,6 +72,10 @@ class Failure:
         digest = hashlib.sha256(repr(self.case).encode()).hexdigest()[:6]
         words = [self.kind, "after", *strategies, digest]
         return "test_" + "_".join("_".join(words).lower().replace("-", " ").split()).strip("_")
+
+    def made_again(self, choices: Choices) -> MigrationCase:
+        """The case that other choices make, in the way in which this one's recording made its case."""
+        return random_case(choices, just_in_time=any(isinstance(change, Switch) for change in self.case.changes))
 
     def code(self) -> str:
         """The case as a regression test."""
@@ -130,6 +134,11 @@ def failure_kind(error: Exception) -> str:
     return " and ".join(found) if isinstance(error, AssertionError) and found else type(error).__name__
 
 
+def _is_just_in_time(number: int) -> bool:
+    """Whether just-in-time processing is switched on in this case of a scenario: in every fourth."""
+    return number % 4 == 3
+
+
 def trials(seed: int | str, cases: int = CASES_PER_SCENARIO) -> Iterator[Trial]:
     """The cases of a seed, played: one scenario with several lists of changes; none if the seed makes no scenario."""
     choices = SeededChoices(seed)
@@ -145,19 +154,20 @@ def trials(seed: int | str, cases: int = CASES_PER_SCENARIO) -> Iterator[Trial]:
     rows = expected.table.num_rows if isinstance(expected, SnapshotSeries) else expected.num_rows
     of_scenario = list(choices.recording)
     # A scenario without results can only show rows too many.
-    for _ in range(cases if rows else 1):
+    for number in range(cases if rows else 1):
         start = len(choices.recording)
-        case = random_changes(choices, scenario)
+        case = random_changes(choices, scenario, just_in_time=_is_just_in_time(number))
         yield judged(case, of_scenario + choices.recording[start:], expected)
 
 
 def shrunk_case(
     failure: Failure,
     seconds: float | None = None,
-    make: Callable[[Choices], MigrationCase] = random_case,
+    make: Callable[[Choices], MigrationCase] | None = None,
 ) -> Failure:
-    """The failure of the smallest case found that fails in the same way."""
+    """The failure of the smallest case found that fails in the same way; ``make`` made its case."""
     best = failure
+    make = failure.made_again if make is None else make
 
     def fails(choices: ReplayedChoices) -> bool:
         nonlocal best
