@@ -40,6 +40,7 @@ chaos: $(READY)  ## kill processes of migrating queries on Spark, joins and aggr
 	$(BIN)/python tests/spark/chaos.py --query joins --where local --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where cluster --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where local --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --just-in-time --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## run the benchmarks; results go to benchmarks/results
 	$(BIN)/python -m benchmarks

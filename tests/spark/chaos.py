@@ -9,6 +9,8 @@ There are two queries: ``joins``, a join of four streams, whose results are comp
 aggregates and differences over sliding windows united with other rows, which are final up to different instants. Their
 results are compared at every instant, and missing and repeated rows are counted once for each.
 
+With ``--just-in-time`` the query starts with just-in-time processing, which is switched off and on again now and then.
+
     python tests/spark/chaos.py --kills 20 --where cluster --query aggregates
 """
 
@@ -36,7 +38,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from midstream import ContinuousQuery, Stream
+from midstream import ContinuousQuery, JustInTime, Stream
 from midstream.algebra.plan import Plan
 from midstream.testing import STRATEGIES, snapshots
 
@@ -47,6 +49,7 @@ WIDTH = 400
 ORDERS = ["((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d c) b) a", "(a d) (b c)"]
 TAKEOVERS = ["jisc", "moving-state"]
 SPLITS = ["coalesce", "positive-negative, shortened"]
+SWITCHES = [True, True, False, JustInTime(detection="exact", least_share=0.0, trial_rows=50)]
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ WORKLOADS = {
 # The driver
 
 
-def drive(directory: Path, master: str, cells: int, seed: int, workload: Workload) -> None:
+def drive(directory: Path, master: str, cells: int, seed: int, workload: Workload, just_in_time: bool = False) -> None:
     """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
     from midstream.spark import session
 
@@ -128,7 +131,9 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
         for name in STREAMS
     }
     plans = workload.plans()
-    live = workload.query().run_on_spark(frames, plan=plans[0], control_dir=directory / "control", cells=cells)
+    live = workload.query().run_on_spark(
+        frames, plan=plans[0], control_dir=directory / "control", cells=cells, just_in_time=just_in_time
+    )
     running = (
         live.results.writeStream.format("parquet")
         .option("checkpointLocation", str(directory / "checkpoint"))
@@ -138,8 +143,11 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
     while not (directory / "complete").exists():
         if not running.isActive:
             running.awaitTermination()
-        strategy, options = STRATEGIES[chance.choice(workload.strategies)]
-        live.migrate(chance.choice(plans), strategy, **options)
+        if just_in_time and chance.random() < 0.2:
+            live.switch_just_in_time(chance.choice(SWITCHES))
+        else:
+            strategy, options = STRATEGIES[chance.choice(workload.strategies)]
+            live.migrate(chance.choice(plans), strategy, **options)
         time.sleep(chance.uniform(0.1, 1.5))
     running.processAllAvailable()
     live.finish()
@@ -165,9 +173,10 @@ class Conductor:
         seed: int,
         victims: list[str] | None = None,
         query: str = "joins",
+        just_in_time: bool = False,
     ) -> None:
         self.directory = directory
-        self.query, self.workload = query, WORKLOADS[query]
+        self.query, self.workload, self.just_in_time = query, WORKLOADS[query], just_in_time
         self.where = where
         self.kills = kills
         self.victims = victims or (
@@ -264,6 +273,7 @@ class Conductor:
                     str(self.seed + self.drivers),
                     "--query",
                     self.query,
+                    *(["--just-in-time"] if self.just_in_time else []),
                 ],
                 stdout=log,
                 stderr=log,
@@ -381,6 +391,7 @@ class Conductor:
         states = json.loads((self.directory / "history.json").read_text())
         return {
             "query": self.query,
+            "just-in-time": self.just_in_time,
             "results": count("FROM results"),
             "missing": count("FROM expected EXCEPT ALL FROM found"),
             "repeated": count("FROM found EXCEPT ALL FROM expected"),
@@ -446,17 +457,22 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=21)
     parser.add_argument("--where", choices=["cluster", "local"], default="cluster")
     parser.add_argument("--query", choices=list(WORKLOADS), default="joins")
+    parser.add_argument("--just-in-time", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--master", help=argparse.SUPPRESS)
     parser.add_argument("--cells", type=int, default=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.drive is not None:
-        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, WORKLOADS[chosen.query])
+        workload = WORKLOADS[chosen.query]
+        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, workload, chosen.just_in_time)
         return
     directory = Path(tempfile.mkdtemp(prefix="midstream-chaos-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    report = Conductor(directory, chosen.where, chosen.kills, chosen.seed, query=chosen.query).run()
+    conductor = Conductor(
+        directory, chosen.where, chosen.kills, chosen.seed, query=chosen.query, just_in_time=chosen.just_in_time
+    )
+    report = conductor.run()
     print(json.dumps(report, indent=2))
     if report["missing"] or report["repeated"]:
         sys.exit(f"the result is wrong; everything is kept in {directory}")
