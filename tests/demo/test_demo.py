@@ -61,6 +61,7 @@ def test_the_demo_counts_what_the_oracle_counts_and_leaves_a_report(tmp_path):
     page = (output / "demo.html").read_text()
     assert f"{expected:,} results, 0 missing, 0 repeated" in page
     assert page.count("<svg") == 1
+    assert "with just-in-time processing" in page and "with just-in-time processing" in text
     assert not re.search(r"<(script|link|img|iframe)|@import|url\(\s*['\"]?http", page)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.algebra.plan import Plan
+from midstream.demo.just_in_time import OldPlanFigures
 from midstream.demo.scenario import ALIASES, Size
 
 __all__ = ["Batch", "Phase", "PhaseFigures", "Recording", "join_states"]
@@ -77,6 +78,8 @@ class Recording:
     """How many batches had ended when the migration was requested."""
     migration: Mapping[str, Any] = field(default_factory=dict)
     """The record of the migration, see ``docs/migration.md``."""
+    old_plan_figures: OldPlanFigures | None = None
+    """What the release would cost without a migration."""
 
     @property
     def should_migrate(self) -> bool:

@@ -147,6 +147,8 @@ def _page(recording: Recording, verdict: Verdict, svg: str) -> str:
         for name, value in recording.migration.items()
         if name not in ("old_plan", "new_plan", "options", "number")
     )
+    figures = recording.old_plan_figures
+    kept = "" if figures is None else f"<p>{html.escape(str(figures))}</p>"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>midstream: a plan replaced while the query runs</title><style>{_STYLE}</style></head>
@@ -157,6 +159,7 @@ def _page(recording: Recording, verdict: Verdict, svg: str) -> str:
 the query migrated to another plan ({html.escape(recording.strategy)}) without stopping.{when}</p>
 <p class="verdict {"exact" if verdict.is_exact else "wrong"}">{verdict}, compared with DuckDB over the whole input.</p>
 <table><tr>{headings}</tr>{rows}</table>
+{kept}
 {svg}
 <div class="plans">{plans}</div>
 <h2>The migration</h2><table>{record}</table>

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from midstream.demo.checking import compare_with_duckdb
+from midstream.demo.just_in_time import measure_old_plan
 from midstream.demo.recording import Recording
 from midstream.demo.report import HEADINGS, phase_rows, write_report
 from midstream.demo.runner import LocalRunner, Runner
@@ -46,6 +47,7 @@ def show_demo(
         recording.migration = runner.migration()
     _say(console, f"comparing with DuckDB over all {sum(batch.rows for batch in recording.batches):,} rows ...")
     verdict = compare_with_duckdb(folder / "in", runner.result_files(), folder / "duckdb")
+    recording.old_plan_figures = measure_old_plan(size, folder / "in")
     picture, page = write_report(recording, verdict, output)
     _summarise(console, recording)
     rows = sum(batch.rows for batch in recording.batches)
@@ -64,11 +66,13 @@ def _prepare(console: Console, size: Size, strategy: str, folder: Path) -> None:
     """Write the input, and compile the engine's kernels before a Spark worker needs them."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("compiling kernels (slower the first time)", total=size.batches + _SMALL.batches)
-        run = query().run_locally(OLD_ORDER)
+        run, just_in_time = query().run_locally(OLD_ORDER), query().run_locally(OLD_ORDER, just_in_time=True)
         for number in range(_SMALL.batches):
             if number == _SMALL.release:
                 run.migrate(NEW_ORDER, strategy)
-            run.push(make_batch(_SMALL, number))
+            batch = make_batch(_SMALL, number)
+            run.push(batch)
+            just_in_time.push(batch)
             progress.advance(task)
         progress.update(task, description="writing the input")
         for _ in write_input(size, folder):
@@ -109,3 +113,5 @@ def _summarise(console: Console, recording: Recording) -> None:
             f"After the release a batch took {slowdown:.1f} times as long. The new plan, in effect from batch "
             f"{(recording.switched_at or 0) + 1} on, is {speedup:.1f} times as fast. The query never stopped.",
         )
+    if recording.old_plan_figures is not None:
+        _say(console, str(recording.old_plan_figures))
