@@ -12,6 +12,7 @@ NAMES = [
     "kraemer_2006",
     "jisc_2014",
     "yang_2008",
+    "flights",
     "output_during_migration",
     "spark_j4",
     "spark_long_stream",

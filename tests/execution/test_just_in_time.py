@@ -157,6 +157,25 @@ def test_streams_of_other_slides_do_not_end_what_waits():
         assert {(r["valid_from"], r["valid_to"]) for r in results.to_pylist() if r["k"] == 1} == {(13, 15)}
 
 
+@pytest.mark.parametrize(("data_type", "key"), [(pa.string(), "7"), (pa.int64(), 7)])
+def test_what_is_resumed_does_not_meet_what_has_ended(data_type, key):
+    """l passed, because x had a partner for it, and has ended and left its window when e is resumed; they were valid
+    together for an instant, before x had a partner again."""
+    schema = pa.schema({"ts": pa.int64(), "k": data_type})
+    query = ContinuousQuery(
+        "SELECT e.k FROM e [RANGE 9] e, l [RANGE 9] l, x [RANGE 9] x WHERE e.k = l.k AND e.k = x.k",
+        [Stream(name, schema, "ts") for name in "elx"],
+    )
+    run = query.run_locally("(e l) x", just_in_time=ALWAYS)
+    for name, times, watermark in (("x", [0, 0], 0), ("l", [1, 8], 1), ("e", [10], 12), ("x", [13], 13)):
+        # A tuple that ends later keeps the run that both are in.
+        keys = [key, type(key)(9)][: len(times)]
+        found = run.push({name: pa.table({"ts": times, "k": keys}, schema)}, watermark=watermark)
+        assert found.num_rows == 0
+    assert figures(run, "Suspend Project e")["Suspend Project e.k"]["resumed"] == 1
+    assert figures(run, "Join e.k = l.k")["Join e.k = l.k"]["rows_out"] == 0
+
+
 def test_it_can_be_switched_on_and_off_while_the_query_runs():
     query = clique("abc")
     run = query.run_locally("(a b) c")

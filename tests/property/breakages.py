@@ -1,11 +1,12 @@
 """Faults put into the code on purpose: random migration cases must find each of them.
 
-All concern progress and hand-over: how far results are final, what has been emitted, where a successor begins, how long
-rows are kept for it. Each breakage replaces one piece of text of the source, in a copy; then random cases are played
-until one fails.
+Most concern progress and hand-over: how far results are final, what has been emitted, where a successor begins, how
+long rows are kept for it. Others concern just-in-time processing: whose tuples wait, for whom, and when they are
+resumed. Each breakage replaces one piece of text of the source, in a copy; then random cases are played until one
+fails.
 
     python -m tests.property.breakages            all of them, with the number of the case that found each
-    python -m tests.property.breakages sweep      those whose file or name contains the word
+    python -m tests.property.breakages sweep      those whose cases, file or name contain the word
 
 Exit code 1 if one survives 2,000 cases.
 """
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -37,6 +39,8 @@ class Breakage:
     file: str
     right: str
     wrong: str
+    cases: str = "migrations"
+    """Which random cases are played: "migrations", or "just in time"."""
 
 
 FINAL, SWEEP, BOX = "engine/operators/final_operator.py", "engine/operators/sweep.py", "execution/plan_executor.py"
@@ -319,6 +323,70 @@ BREAKAGES = (
 )  # fmt: skip
 
 
+DEMAND, SUSPEND = "engine/operators/demand.py", "engine/operators/suspend.py"
+KEYS, BLACKLIST = "engine/state/demanded_keys.py", "engine/state/blacklist.py"
+JUST_IN_TIME = tuple(
+    Breakage(*breakage, "just in time")
+    for breakage in (
+        ("keys of new tuples are not announced", DEMAND,
+         "self.announced = np.concatenate([_NONE, *(self._note(batch) for batch in batches)])",
+         "[self._note(batch) for batch in batches]"),
+        ("keys of new tuples are announced and forgotten", DEMAND,
+         "        self._demanded.add(codes, ends)\n        return codes", "        return codes"),
+        ("whoever starts to ask is not told of the tuples held", DEMAND,
+         "            for batch in self.consumer.tuples_held():\n                self._note(batch)", ""),
+        ("whoever starts to ask is not told of the latest tuples", DEMAND,
+         "held.layout.released), *self._latest]", "held.layout.released)]"),
+        ("keys are forgotten a little early", DEMAND, "demand.expire(retention)", "demand.expire(retention + 3)"),
+        ("tuples stay suspended", SUSPEND, "yield from self._resumed(consumer.resumed())", "yield from ()"),
+        ("a resumed tuple is not checked by the other consumers' blacklists", SUSPEND,
+         "            yield from self._resumed(consumer.resumed())\n        new",
+         "            yield from self._passing(consumer.resumed()) if consumer.is_asked else ()\n        new"),
+        ("the frontier does not wait for suspended tuples", SUSPEND,
+         "self.frontier = min([self.inputs[0].frontier, *(c.demand.consumer.frontier for c in self._consumers)])",
+         "self.frontier = self.inputs[0].frontier"),
+        ("results are final though tuples are suspended", SUSPEND,
+         "return min([self.inputs[0].final_until, *(c.demand.consumer.final_until for c in self._consumers)])",
+         "return self.inputs[0].final_until"),
+        ("output comes only from input", SUSPEND,
+         '"""Tuples may come out though none came in."""\n        return True',
+         '"""Tuples may come out though none came in."""\n        return False'),
+        ("what waited for a consumer that is not asked any more is lost", SUSPEND,
+         "return self.batch_of(self.blacklist.take_all())",
+         "self.blacklist.take_all()\n        return self.batch_of(self.blacklist.take_all())"),
+        ("suspended tuples end with their own stream", SUSPEND,
+         "consumer.blacklist.expire(consumer.demand.consumer.frontier)",
+         "consumer.blacklist.expire(max(consumer.demand.consumer.frontier, self.inputs[0].frontier) + 2)"),
+        ("a partner must end a tick later", KEYS,
+         "found[i] = ends[_place(codes, ends, wanted[i])] > starts[i]",
+         "found[i] = ends[_place(codes, ends, wanted[i])] > starts[i] + 1"),
+        ("by Bloom filters a partner must end a tick later", KEYS,
+         "table[place, _END] > starts[i]", "table[place, _END] > starts[i] + 1"),
+        ("a filter is dropped a tick early", KEYS,
+         "alive = self._table[:, _END] > frontier", "alive = self._table[:, _END] > frontier + 1"),
+        ("only one tuple of a key is resumed", BLACKLIST,
+         "while place >= 0 and codes[place] == code:", "if place >= 0 and codes[place] == code:"),
+        ("a resumed tuple begins a tick too late", BLACKLIST,
+         "np.maximum(tuples[:, FROM], self._frontier,", "np.maximum(tuples[:, FROM], self._frontier + 1,"),
+        ("making room loses the tuples before the last", BLACKLIST,
+         "        self._link(codes, tuples)\n\n\n", "        self._link(codes[-1:], tuples[-1:])\n\n\n"),
+        ("the waiting input is evaluated first", "engine/operators/join.py",
+         "return self.inputs[:: -1 if self.consumer_input else 1]",
+         "return self.inputs[:: 1 if self.consumer_input else -1]"),
+        ("states that lack suspended tuples are adopted", "execution/compiler.py",
+         "side.is_partial = bool(consumers) or place == waiting", "side.is_partial = False"),
+        ("states are completed on demand", "execution/plan_box.py",
+         "self.completes_on_demand = False", "pass"),
+        ("feedback passes all operators", "execution/just_in_time.py",
+         "return isinstance(plan, Select | Join)", "return True"),
+        ("both inputs of a join wait, one for what is suspended for the other", "execution/compiler.py",
+         "demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], consumers))",
+         "demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], ()))"),
+    )
+)  # fmt: skip
+ALL = (*BREAKAGES, *JUST_IN_TIME)
+
+
 def sources(breakage: Breakage, root: Path = ROOT) -> str:
     """The text of the file with the breakage in it."""
     text = (root / "src" / "midstream" / breakage.file).read_text()
@@ -326,36 +394,61 @@ def sources(breakage: Breakage, root: Path = ROOT) -> str:
     return text.replace(breakage.right, breakage.wrong)
 
 
-def cases_until_found(tree: Path) -> dict[str, object]:
+def cases_until_found(tree: Path, cases: str) -> dict[str, object]:
     """Play random cases with the sources in the tree; the number of the first that fails, and how."""
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.property.breakages", "--play"]
+    command = [sys.executable, "-m", "tests.property.breakages", "--play", cases]
     done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"case": 0, "failure": done.stderr.strip().rpartition("\n")[2]}
     return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
 
 
-def play() -> None:
+def play(cases: str) -> None:
     """In the copy: print after how many cases the first one failed."""
-    from midstream.testing.soak import trials
-
     # Plans and tables are many and live short; collecting them in between takes a tenth of the time.
     gc.disable()
-    cases = (trial for seed in count() for trial in trials(f"{SEED} {seed}"))
-    for number, trial in enumerate(cases, 1):
+    failures = migration_failures() if cases == "migrations" else just_in_time_failures()
+    for number, failure in enumerate(failures, 1):
         if number % 200 == 0:
             gc.collect()
-        if trial.failure is not None:
-            print(json.dumps({"case": number, "failure": trial.failure.kind}))
+        if failure is not None:
+            print(json.dumps({"case": number, "failure": failure}))
             return
         if number == CASES:
             print(json.dumps({"case": None, "failure": None}))
             return
 
 
+def migration_failures() -> Iterator[str | None]:
+    """How each random case of ``make soak`` failed; None if it did not."""
+    from midstream.testing.soak import trials
+
+    for seed in count():
+        for trial in trials(f"{SEED} {seed}"):
+            yield None if trial.failure is None else trial.failure.kind
+
+
+def just_in_time_failures() -> Iterator[str | None]:
+    """The same for random cases with just-in-time processing: joins, and any queries, in turns."""
+    from midstream.testing import random_case
+    from midstream.testing.choices import Rejected, SeededChoices
+    from midstream.testing.soak import failure_kind
+    from tests.property.test_just_in_time import check
+
+    for seed in count():
+        for play in (check, lambda choices: random_case(choices, just_in_time=True).check()):
+            try:
+                play(SeededChoices(f"{SEED} {seed}"))
+                yield None
+            except Rejected:
+                continue
+            except Exception as failure:
+                yield failure_kind(failure)
+
+
 def main(words: list[str]) -> int:
-    chosen = [b for b in BREAKAGES if not words or any(word in f"{b.file} {b.name}" for word in words)]
+    chosen = [b for b in ALL if not words or any(word in f"{b.cases} {b.file} {b.name}" for word in words)]
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
@@ -365,7 +458,7 @@ def main(words: list[str]) -> int:
             path = tree / "src" / "midstream" / breakage.file
             right = path.read_text()
             path.write_text(sources(breakage))
-            found = cases_until_found(tree)
+            found = cases_until_found(tree, breakage.cases)
             path.write_text(right)
             survivors += found["case"] is None
             print(
@@ -376,13 +469,16 @@ def main(words: list[str]) -> int:
 
 
 def _keep_compiled(tree: Path) -> None:
-    """No breakage is in compiled code: what is compiled once serves them all."""
+    """Compile anew only the functions of a file that has changed: no breakage is in code that others are made of."""
     path = tree / "src" / "midstream" / "engine" / "kernels.py"
-    path.write_text(path.read_text().replace("_SOURCES = _digest_of_sources()", '_SOURCES = "breakages"'))
+    text, whole = path.read_text(), "cache._source_stamp = _SOURCES"
+    assert text.count(whole) == 1
+    own = "cache._source_stamp = hashlib.sha256(Path(function.__code__.co_filename).read_bytes()).hexdigest()"
+    path.write_text(text.replace(whole, own))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--play"]:
-        play()
+    if sys.argv[1:2] == ["--play"]:
+        play(sys.argv[2])
     else:
         sys.exit(main(sys.argv[1:]))

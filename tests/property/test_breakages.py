@@ -4,14 +4,14 @@ import ast
 
 import pytest
 
-from tests.property.breakages import BREAKAGES, sources
+from tests.property.breakages import ALL, sources
 
 
-@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
+@pytest.mark.parametrize("breakage", ALL, ids=lambda breakage: breakage.name)
 def test_a_breakage_is_put_into_code_that_stays_python(breakage):
     assert breakage.wrong != breakage.right
     ast.parse(sources(breakage))
 
 
 def test_breakages_have_names_of_their_own():
-    assert len({breakage.name for breakage in BREAKAGES}) == len(BREAKAGES) >= 40
+    assert len({breakage.name for breakage in ALL}) == len(ALL) >= 40

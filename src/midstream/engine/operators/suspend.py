@@ -1,8 +1,9 @@
 """Suspend: keeps tuples back as long as nobody can use the partial results that they would give.
 
 Output from input: the tuples for which every consumer above has a partner; a tuple for which one has none is
-*suspended*, and comes out when a partner arrives. Intuitively, a suspended tuple has not arrived yet. Results do not
-depend on when rows arrive, so nothing else in a plan has to know of it.
+*suspended*, and comes out when a partner arrives, without the part of its validity in which no later partner can begin.
+Intuitively, a suspended tuple has not arrived yet. Results do not depend on when rows arrive, so nothing else in a plan
+has to know of it.
 
 This is just-in-time processing (Yang and Papadias 2008) with the feedback of a consumer taken to the producers below
 its other input, however deep they are (their section III-C). The names there, and where they are here:

@@ -12,7 +12,7 @@ import numpy as np
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.codes import mixed
 from midstream.engine.kernels import Ints, compiled
-from midstream.engine.state.join_state import REFERENCES, TO
+from midstream.engine.state.join_state import FROM, REFERENCES, TO
 
 __all__ = ["Blacklist"]
 
@@ -51,19 +51,27 @@ class Blacklist:
         self._link(codes, tuples)
 
     def take(self, codes: Ints) -> Ints:
-        """Take out the tuples with these codes that have not ended."""
+        """Take out the tuples with these codes that have not ended, valid from the frontier on."""
         if self._held == 0 or len(codes) == 0:
             return np.empty((0, REFERENCES + self._width), np.int64)
         places, distinct = _take(self._heads, self._next, self._codes, codes, self._held)
         self._held -= len(places)
         self._distinct -= distinct
-        tuples: Ints = self._tuples[places]
-        return tuples[tuples[:, TO] > self._frontier]
+        return self._remaining(self._tuples[places])
 
     def take_all(self) -> Ints:
-        """Take out all tuples that have not ended."""
-        tuples: Ints = _alive(self._codes[: self._used], self._tuples, self._next, self._frontier)[1]
+        """Take out all tuples that have not ended, valid from the frontier on."""
+        tuples = self._remaining(_alive(self._codes[: self._used], self._tuples, self._next, self._frontier)[1])
         self._clear(0)
+        return tuples
+
+    def _remaining(self, tuples: Ints) -> Ints:
+        """What is left of the tuples: partners begin at the frontier or later, and what they would meet before is gone.
+
+        Without this, a tuple would meet others that ended while it was suspended, whose rows are no longer stored.
+        """
+        tuples = tuples[tuples[:, TO] > self._frontier]
+        np.maximum(tuples[:, FROM], self._frontier, out=tuples[:, FROM])
         return tuples
 
     def expire(self, frontier: int) -> None:
