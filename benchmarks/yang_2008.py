@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import j4
 from benchmarks.figures import PaperFigure, describe, new_figure, save_figure
 from benchmarks.measuring import Bar, save
 from benchmarks.published_just_in_time import PublishedRun, Row
@@ -122,7 +123,7 @@ def measure(workload: Workload, batches: Sequence[dict[str, pa.Table]], just_in_
 
 
 def measured_run(
-    query: ContinuousQuery, plan: str, batches: Sequence[dict[str, pa.Table]], just_in_time: bool | JustInTime
+    query: ContinuousQuery, plan: str | None, batches: Sequence[dict[str, pa.Table]], just_in_time: bool | JustInTime
 ) -> Measured:
     """One run over all batches; reading the metrics is not counted."""
     run = query.run_locally(plan, just_in_time=just_in_time)
@@ -137,17 +138,23 @@ def measured_run(
     return Measured(results, sum(joins[:-1]), seconds, peak)
 
 
-def compare(workload: Workload, options: bool | JustInTime = True) -> dict[str, Any]:
+def compare(workload: Workload) -> dict[str, Any]:
+    """REF and just-in-time over a workload."""
+    return compare_runs(workload.query(), workload.plan, workload.batches())
+
+
+def compare_runs(
+    query: ContinuousQuery, plan: str | None, batches: Sequence[dict[str, pa.Table]], repeats: int = REPEATS
+) -> dict[str, Any]:
     """REF and just-in-time in turns; of each the least processor time."""
-    batches = workload.batches()
     best: dict[str, Measured] = {}
-    for _ in range(REPEATS):
-        for name, chosen in (("REF", False), ("JIT", options)):
-            measured = measure(workload, batches, chosen)
+    for _ in range(repeats):
+        for name, chosen in (("REF", False), ("JIT", True)):
+            measured = measured_run(query, plan, batches, chosen)
             if name not in best or measured.seconds < best[name].seconds:
                 best[name] = measured
     ref, jit = best["REF"], best["JIT"]
-    assert ref.results == jit.results, (workload, ref, jit)
+    assert ref.results == jit.results, (plan, ref, jit)
     return {
         "results": ref.results,
         **{f"{key} {name}": getattr(best[name], key) for name in best for key in ("partial", "seconds", "peak")},
@@ -269,11 +276,18 @@ def _nested(plan: str) -> Any:
     return ast.literal_eval(f"({re.sub(r'[a-z]', lambda found: repr(found[0]), plan).replace(' ', ', ')})")
 
 
+def where_it_cannot_help() -> bool:
+    """J4, whose partial results are nearly all used: what it costs to find that out."""
+    size = j4.SIZES["small"]
+    figures = compare_runs(j4.query(size), None, j4.make_batches(size), repeats=5)
+    return save("just_in_time_j4", figures, Bar("processor time", 1.05))
+
+
 def main() -> bool:
     # Compiled code is loaded, and caches are filled, before anything is measured.
     for default in DEFAULTS.values():
         compare(replace(default, scale=2))
-    return all([published_rule(), *(sweep(figure) for figure in FIGURES)])
+    return all([published_rule(), where_it_cannot_help(), *(sweep(figure) for figure in FIGURES)])
 
 
 if __name__ == "__main__":
