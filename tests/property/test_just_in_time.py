@@ -104,6 +104,9 @@ def check(choices: Choices) -> int:
                 pushed[stream.name].append(tables[stream.name])
         results.append(run.push(tables))
         now += choices.number(0, 5)
+        if choices.chance(3):
+            # A heartbeat: the watermark moves on though streams are silent.
+            results.append(run.push({}, watermark=max(run.watermark or 0, now + choices.number(-2, 4))))
     results.append(run.finish())
     whole = {name: pa.concat_tables(tables) for name, tables in pushed.items()}
     difference = compare_bags(pa.concat_tables(results), join_intervals(query.text, query.streams, whole))
