@@ -269,11 +269,24 @@ def migrate(
     return migrate_query(control, plan, strategy, options, timeout, Output(as_json, debug), WaitFor(wait_for))
 
 
-@app.command("just-in-time", cls=Command, epilog="Example:\n\n  midstream just-in-time orders.control on")
+@app.command(
+    "just-in-time",
+    cls=Command,
+    epilog="Examples:\n\n"
+    "  midstream just-in-time orders.control on\n\n"
+    "  midstream just-in-time orders.control off\n\n"
+    "Exit codes: 0 done, 1 refused (the query is unchanged), 2 invalid usage, 3 submitted, but not in effect yet.",
+)
 @reports_failures
 def just_in_time(
     control: Control,
-    choice: Annotated[str, typer.Argument(metavar="on|off", help="Whether rows wait until they can be used.")],
+    choice: Annotated[
+        str,
+        typer.Argument(
+            metavar="on|off", help="on: hold rows back until a join above can use them; off: join them at once."
+        ),
+    ],
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Maximum seconds to wait.")] = 60.0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -282,7 +295,7 @@ def just_in_time(
 
     if choice not in ("on", "off"):
         raise BadArgument(f'just-in-time processing cannot be "{choice}"', hint="Write on or off.")
-    return switch_just_in_time(control, choice == "on", Output(as_json, debug))
+    return switch_just_in_time(control, choice == "on", timeout, Output(as_json, debug))
 
 
 @app.command(cls=Command, epilog="Example:\n\n  midstream status orders.control --watch")

@@ -9,6 +9,7 @@ from midstream.algebra.plan import Plan
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.operator import Operator
+from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.execution.compiler import Compiler
@@ -37,7 +38,7 @@ class PlanBox(PlanExecutor):
         self._leaves = [operator for operator in self.operators if isinstance(operator, WindowOperator)]
         self._lazy = _topmost(self.root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
-        if just_in_time is not None:
+        if any(isinstance(operator, SuspendOperator) for operator in self.operators):
             # What is suspended below one join depends on the output of others. No state is completed on demand.
             self._below_joins, self._from_joins_up = [], self.operators
             self.completes_on_demand = False

@@ -144,9 +144,17 @@ class Cell:
         Its states are matched by moving state: those that hold suspended tuples, or lack some, are computed anew.
         """
         self.settle()
-        if options != self._just_in_time:
+        if options == self._just_in_time:
+            return
+        try:
             self._replace(MovingState(), self.plan, options)
-            self._just_in_time = options
+        except MigrationRefused as refusal:
+            raise MigrationRefused(
+                "just-in-time processing cannot be switched now",
+                detail=str(refusal),
+                hint="Try again when the watermark has moved on, or the migration in progress has completed.",
+            ) from None
+        self._just_in_time = options
 
     def _replace(self, strategy: Strategy, plan: Plan, just_in_time: JustInTime | None) -> None:
         if strategy.runs_both_plans and len(list(self._executor.boxes())) >= MOST_BOXES:

@@ -15,7 +15,7 @@ from midstream.algebra.plan_json import plan_from_json
 from midstream.errors import FinishedRun, MidstreamError, NotRunning
 from midstream.execution.just_in_time import JustInTime
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import MigrationOutcome, Status, SwitchJustInTime
+from midstream.runtime.messages import CommandOutcome, MigrationOutcome, Status, SwitchJustInTime
 from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
@@ -65,8 +65,15 @@ class RemoteQuery:
         status = self.status()
         return self._changes.submit(self.plan, plan, strategy, options, None if status is None else status.metrics)
 
+    def outcomes_in_cells(self, number: int) -> list[CommandOutcome]:
+        """What became of a command of this directory, in each cell that has reported it."""
+        status = self.status()
+        cells = [] if status is None else status.metrics.cells
+        name = self._control.mark, number
+        return [known for cell in cells for known in cell.commands if (known.directory, known.number) == name]
+
     def switch_just_in_time(self, options: JustInTime | None) -> int:
-        """Submit a command to switch just-in-time processing on or off. Gives its number, for ``outcome``."""
+        """Submit a command to switch just-in-time processing on or off. Gives its number, for ``outcomes_in_cells``."""
         status = self.status()
         reported = None if status is None else status.metrics
         if reported is not None and reported.finished:

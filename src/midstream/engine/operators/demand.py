@@ -55,7 +55,7 @@ class KeyDemand:
         return self._demanded.bytes if self.is_used else 0
 
     def start(self) -> None:
-        """Have a user more: from now on the keys of all tuples that the join holds are known."""
+        """Add a user: from now on the keys of all tuples that the join holds are known."""
         self._users += 1
         if self._users == 1:
             self._demanded = self.consumer.make_demanded_keys()
@@ -63,7 +63,7 @@ class KeyDemand:
                 self._note(batch)
 
     def stop(self) -> None:
-        """Have a user less."""
+        """Remove a user."""
         self._users -= 1
         if self._users == 0:
             self._demanded = self.consumer.make_demanded_keys()
@@ -78,6 +78,7 @@ class KeyDemand:
         return self._demanded.contains(codes, starts)
 
     def expire(self, frontier: int) -> None:
+        self.announced = _NONE
         self._demanded.expire(frontier)
 
     def _note(self, batch: Batch) -> Ints:

@@ -44,6 +44,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from midstream.algebra.expressions import Expression
+from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.demand import KeyDemand
@@ -116,10 +117,12 @@ class SuspendOperator(StatefulOperator):
             yield from self._resumed(consumer.resumed())
         new = concatenate(self.layout, list(inputs[0]))
         self.counters.rows_in += len(new)
-        # While it is not known whom to ask, a large batch is taken in pieces, with a review after each.
-        most = self._trial_rows if self._reviews < UNSETTLED else max(1, len(new))
-        for start in range(0, len(new), most):
-            piece = new.sliced(start, min(len(new), start + most))
+        start = 0
+        while start < len(new):
+            # While it is not known whom to ask, a large batch is taken in pieces, with a review after each.
+            end = min(len(new), start + self._trial_rows) if self._reviews < UNSETTLED else len(new)
+            piece = new.sliced(start, end)
+            start = end
             demanded = self._demanded(piece)
             self.counters.suspended += len(piece) - len(demanded)
             self._seen += len(piece)
@@ -182,7 +185,12 @@ class SuspendOperator(StatefulOperator):
     def state_bytes(self) -> int:
         return sum(consumer.blacklist.bytes for consumer in self._consumers)
 
-    # State: what is suspended depends on all consumers above; it is found out anew from the input's history.
+    def rebuild(self, *histories: Iterable[Batch]) -> Iterator[Batch]:
+        yield from self.push(*histories)
+        # As after any push: what the next one resumes must not begin before the consumers' frontiers.
+        self.expire(BEGINNING)
+
+    # State: what is suspended depends on all consumers above; it is computed again from the input's history.
 
     @property
     def state_key(self) -> StateKey:
@@ -196,7 +204,7 @@ class SuspendOperator(StatefulOperator):
         return False
 
     def adopt(self, donor: StateHandle) -> None:
-        raise AssertionError("what is suspended is found out anew")
+        raise AssertionError("what is suspended is computed again")
 
 
 class _Consumer:

@@ -77,6 +77,8 @@ class Blacklist:
     def expire(self, frontier: int) -> None:
         """Tuples that have ended by then need not be held any longer."""
         self._frontier = frontier
+        if self._used and self._latest_end <= frontier:
+            self._clear(0)
 
     def _clear(self, capacity: int) -> None:
         self._codes = np.empty(capacity, np.int64)
@@ -84,12 +86,14 @@ class Blacklist:
         self._next = np.empty(capacity, np.int32)
         self._heads = np.full(max(_FEWEST_CHAINS, 1 << (capacity // 2).bit_length()), -1, np.int32)
         self._used = self._held = self._distinct = 0
+        self._latest_end = BEGINNING
 
     def _link(self, codes: Ints, tuples: Ints) -> None:
         end = self._used + len(codes)
         self._codes[self._used : end] = codes
         self._tuples[self._used : end] = tuples
         self._distinct += _link(self._heads, self._next, self._codes, self._used, end)
+        self._latest_end = max(self._latest_end, int(tuples[:, TO].max(initial=BEGINNING)))
         self._held += len(codes)
         self._used = end
 

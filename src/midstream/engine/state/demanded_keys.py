@@ -31,8 +31,6 @@ class DemandedKeys:
     """Codes, each with the latest end of a tuple that has it: a hash table with open addressing."""
 
     def __init__(self) -> None:
-        self.latest_end = BEGINNING
-        """When the last tuple ends."""
         self._codes = np.zeros(_SMALLEST, np.int64)
         self._ends = np.full(_SMALLEST, BEGINNING)
         self._count = 0
@@ -50,7 +48,6 @@ class DemandedKeys:
         """Remember tuples by their codes and ends."""
         if len(codes) == 0:
             return
-        self.latest_end = max(self.latest_end, int(ends.max()))
         if 3 * (self._count + len(codes)) > 2 * len(self._codes):
             self._make_room(len(codes))
         self._count += _put(self._codes, self._ends, codes, ends)
@@ -76,7 +73,6 @@ class BloomDemandedKeys:
     """Bloom filters, the latest of which is being filled: about four for as many tuples as live at a time."""
 
     def __init__(self) -> None:
-        self.latest_end = BEGINNING
         self._words = np.empty(0, np.uint64)
         """The filters, one after the other; each begins where the table says."""
         self._table = np.empty((0, 4), np.int64)
@@ -94,7 +90,6 @@ class BloomDemandedKeys:
         if len(codes) == 0:
             return
         latest = int(ends.max())
-        self.latest_end = max(self.latest_end, latest)
         if len(self._table) == 0 or self._table[-1, _TUPLES] + len(codes) > _room(self._table[-1, _SIZE]):
             self._begin_filter(max(_SMALLEST_FILTER, len(codes), len(self) // 4))
         begin, size, end, tuples = self._table[-1].tolist()
