@@ -58,7 +58,7 @@ HANDLER_TESTS, HOST_TESTS = "tests/runtime/test_command_handler.py", "tests/runt
 WATERMARK_TESTS, INGEST_TESTS = "tests/runtime/test_watermark.py", "tests/runtime/test_ingest.py"
 CLI_TESTS, PACKING_TESTS = "tests/cli/test_control.py", "tests/spark/test_packing.py"
 MADE_AGAIN = f"{DURABLE_TESTS}::test_a_cell_made_again_after_every_batch_does_and_writes_the_same"
-RUNNING = f"{DURABLE_TESTS}::test_a_running_migration_is_reported_however_many_commands_follow"
+ENDED = f"{DURABLE_TESTS}::test_that_a_migration_has_ended_is_known_after_a_restart"
 
 COMMANDS = (
     fault(
@@ -419,14 +419,14 @@ RECOVERY = (
         "that a migration has ended is forgotten by a restart", DURABLE,
         "            self._manifest_changed = self.cell.has_running_migrations\n        self._put(",
         "            self._manifest_changed = False\n        self._put(",
-        RUNNING,
+        ENDED,
     ),
     fault(
         "that a restored migration has ended is forgotten by a restart", DURABLE,
         "self._commands.restore(stored.manifest.commands)\n"
         "        self._manifest_changed = self.cell.has_running_migrations",
         "self._commands.restore(stored.manifest.commands)\n        self._manifest_changed = False",
-        RUNNING,
+        ENDED,
     ),
     fault(
         "a switch of just-in-time processing is not stored", HANDLER,

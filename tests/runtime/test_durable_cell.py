@@ -563,6 +563,20 @@ def test_a_running_migration_is_reported_however_many_commands_follow():
     assert (0, "completed") not in outcomes(cell)
 
 
+@pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
+def test_that_a_migration_has_ended_is_known_after_a_restart(is_broken):
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    tables = {name: rows((1, 1, "x")) for name in "abc"}
+    cell.run(tables)
+    cell.run(tables, [migrate(1, cell.query.plan("a (b c)"), "gen-mig", {})])
+    if is_broken:
+        cell.rebuild()
+    assert outcomes(cell) == [(1, "running")]
+    cell.run({name: rows((200, 1, "x")) for name in "abc"})
+    cell.rebuild()
+    assert (outcomes(cell), cell.durable.figures().migrating) == ([(1, "completed")], False)
+
+
 def test_commands_of_one_batch_are_carried_out_in_their_order():
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c", cells=2)
     cluster.run({name: rows((1, 1, "x"), (2, 2, "y")) for name in "abc"})
