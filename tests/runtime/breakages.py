@@ -27,17 +27,15 @@ TESTS_FAILED = 1
 
 
 @dataclass(frozen=True)
-class TestedBreakage(Breakage):
+class RuntimeBreakage(Breakage):
     """A fault that named tests find: files, or single tests of them, as pytest takes them."""
-
-    __test__ = False
 
     cases: str = ""
     tests: tuple[str, ...] = ()
 
 
-def fault(name: str, file: str, right: str, wrong: str, *tests: str) -> TestedBreakage:
-    return TestedBreakage(name, file, right, wrong, tests=tests)
+def fault(name: str, file: str, right: str, wrong: str, *tests: str) -> RuntimeBreakage:
+    return RuntimeBreakage(name, file, right, wrong, tests=tests)
 
 
 CELL, CACHE, HOST = "runtime/cell.py", "runtime/cell_cache.py", "runtime/cell_host.py"
@@ -444,7 +442,7 @@ RECOVERY = (
 ALL = (*COMMANDS, *REPORTS, *PACKS, *RECOVERY)
 
 
-def tests_fail(tree: Path, tests: tuple[str, ...]) -> bool:
+def is_found_by(tests: tuple[str, ...], tree: Path) -> bool:
     """Whether the tests find something wrong with the sources in the tree."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
@@ -464,7 +462,7 @@ def main(words: list[str]) -> int:
             right = path.read_text()
             path.write_text(sources(breakage, tree))
             began = time.monotonic()
-            is_caught = tests_fail(tree, breakage.tests)
+            is_caught = is_found_by(breakage.tests, tree)
             path.write_text(right)
             survivors += not is_caught
             verdict, seconds = "caught" if is_caught else "SURVIVED", time.monotonic() - began
