@@ -318,6 +318,7 @@ def test_a_run_is_taken_up_with_what_it_began_with(tmp_path):
     # All cells have told of the end, but it is not known to be committed.
     reported(control, "(o p) s", finished=True)
     assert "[M3000] the run has not finished" in call("verify", tmp_path).err
+    assert _check_control(asked, until_end=True).metrics.finished
     reported(control, "(o p) s", has_ended=True, finished=True)
     refused = call("run", "--resume", tmp_path, "--until-end")
     assert "[M3002] this run has come to its end" in refused.err

@@ -1,14 +1,16 @@
-"""The directory of the cell hosts: connections to them carry data, so nobody else may stand behind it."""
+"""The directory of the cell hosts: connections to them carry data, so nobody else may stand behind it. And messages
+on these connections, which may end at any moment."""
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from midstream.runtime import cell_host
-from midstream.runtime.cell_host import HostFailure
+from midstream.runtime.cell_host import HostFailure, Work
 
 
 @pytest.fixture
@@ -42,3 +44,14 @@ def test_a_file_or_a_directory_open_to_others_is_refused(place):
     place.touch(mode=0o600)
     with pytest.raises(HostFailure, match="only this user can use"):
         cell_host._directory()
+
+
+def test_a_message_that_ends_early_is_not_taken_for_whole():
+    """What is missing could be the end of a value that goes to the state store."""
+    stream = io.BytesIO()
+    cell_host._send(stream, Work("v1", []), [b"first", b"", b"last"])
+    data = stream.getvalue()
+    assert cell_host._receive(io.BytesIO(data)) == (Work("v1", []), [b"first", b"", b"last"])
+    for length in range(len(data)):
+        with pytest.raises(EOFError):
+            cell_host._receive(io.BytesIO(data[:length]))

@@ -25,13 +25,14 @@ from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.state import row_store
 from midstream.errors import CheckpointMismatch
+from midstream.execution.just_in_time import JustInTime
 from midstream.migration.state_matching import Completion
 from midstream.runtime import durable_cell, segment_log
 from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.ingest import ticks
-from midstream.runtime.messages import Command, DeclareIdle, Finish, Migrate
+from midstream.runtime.messages import Command, DeclareIdle, Finish, Migrate, SwitchJustInTime
 from midstream.spark import backfill, cell_operator
 from midstream.spark.backfill import Backfill
 from midstream.testing import (
@@ -415,6 +416,15 @@ def test_segments_go_when_their_rows_have_left(is_broken, monkeypatch):
     assert cell.backend.keys() == {"progress", "manifest"}
 
 
+def test_a_segment_stays_while_rows_of_one_of_its_windows_do(monkeypatch):
+    monkeypatch.setattr(segment_log, "SMALL_SEGMENT", 1)
+    cell = LoneCell(PAIR.format(5, 50), STREAMS)
+    for moment in (1, 30, 31):
+        cell.run({name: rows((moment, moment, "x")) for name in "ab"})
+    cell.rebuild()
+    assert cell.run({"a": rows((32, 1, "x"))}).num_rows == 1
+
+
 @pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
 @pytest.mark.parametrize("kind", ["unbounded window", "far ahead"])
 def test_a_few_rows_that_stay_do_not_keep_whole_segments(kind, is_broken, monkeypatch):
@@ -553,6 +563,20 @@ def test_a_running_migration_is_reported_however_many_commands_follow():
     assert (0, "completed") not in outcomes(cell)
 
 
+@pytest.mark.parametrize("is_broken", [False, True], ids=["unbroken", "made again"])
+def test_that_a_migration_has_ended_is_known_after_a_restart(is_broken):
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    tables = {name: rows((1, 1, "x")) for name in "abc"}
+    cell.run(tables)
+    cell.run(tables, [migrate(1, cell.query.plan("a (b c)"), "gen-mig", {})])
+    if is_broken:
+        cell.rebuild()
+    assert outcomes(cell) == [(1, "running")]
+    cell.run({name: rows((200, 1, "x")) for name in "abc"})
+    cell.rebuild()
+    assert (outcomes(cell), cell.durable.figures().migrating) == ([(1, "completed")], False)
+
+
 def test_commands_of_one_batch_are_carried_out_in_their_order():
     cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c", cells=2)
     cluster.run({name: rows((1, 1, "x"), (2, 2, "y")) for name in "abc"})
@@ -586,7 +610,52 @@ def test_a_command_of_the_first_micro_batch_survives_a_restart(fault):
     assert cluster.figures[0].plan == cluster.query.plan("(a c) b").explain()
 
 
+def test_packs_are_taken_in_the_order_of_their_places():
+    """Whatever the shuffle did: an attempt that is repeated takes the rows as the one before it."""
+    cluster = SimulatedCluster(TRIPLE, STREAMS)
+    received = [("rows", place, bytes([99 - place])) for place in range(20)]
+    _, packs = cell_operator._received(cluster._frames(received))
+    assert packs == [bytes([99 - place]) for place in range(20)]
+
+
 # Restarts
+
+
+@pytest.mark.parametrize("kind", ["batch replayed", "task fails after save"])
+def test_a_micro_batch_that_is_repeated_counts_once(kind):
+    cluster = SimulatedCluster(TRIPLE, STREAMS)
+    tables = {name: rows((1, 1, "x")) for name in "abc"}
+    cluster.run(tables)
+    assert cluster.run(tables, faults=[Fault(kind)]).num_rows == 7
+    (figures,) = cluster.figures
+    assert (figures.streams["a"].rows, figures.window_rows, figures.results, figures.batches) == (2, 6, 8, 2)
+
+
+def test_counts_continue_after_a_restart():
+    cell = LoneCell(TRIPLE, STREAMS)
+    for late in (100, 1):
+        cell.run({name: rows((100, 1, "x"), (late, 2, "x")) for name in "abc"})
+    before = cell.durable.figures()
+    assert (before.results, before.streams["a"].late) == (9, 1)
+    cell.rebuild()
+    after = cell.durable.figures()
+    for name in ("results", "streams", "batches", "watermark", "window_rows", "segment_rows"):
+        assert getattr(after, name) == getattr(before, name)
+
+
+def test_a_switch_of_just_in_time_processing_survives_a_restart():
+    """Whatever the query began with; and plans that come later are run in the same way."""
+    cell = LoneCell(TRIPLE, STREAMS, "(a b) c")
+    cell.run({name: rows((1, 1, "x")) for name in "abc"})
+    for number, (options, order) in enumerate([(JustInTime(least_share=0.0), "a (b c)"), (None, "(a b) c")]):
+        cell.run({}, [command(2 * number, SwitchJustInTime(options=options))])
+        cell.rebuild()
+        seen = [cell.durable.figures()]
+        cell.run({"a": rows((2, 1, "x"))}, [migrate(2 * number + 1, cell.query.plan(order), "moving-state", {})])
+        seen.append(cell.durable.figures())
+        assert [figures.just_in_time for figures in seen] == [options] * 2
+        suspending = [any(o.operator.startswith("Suspend") for o in figures.operators) for figures in seen]
+        assert suspending == [options is not None] * 2
 
 
 def test_a_restart_goes_on_with_the_plan_in_force_not_with_the_one_it_names():
@@ -626,6 +695,14 @@ def test_a_host_refuses_with_the_error_that_a_worker_would():
     changed.committed = first.committed
     with pytest.raises(CheckpointMismatch, match=r"(?s)\[M3005\].*another text.*detail: There: .*hint: Use the query"):
         changed.run(tables)
+
+
+def test_what_a_host_changes_is_changed_in_the_state_store():
+    cluster = SimulatedCluster(TRIPLE, STREAMS, hosted=True)
+    cluster.run({name: rows((1, 1, "x")) for name in "abc"})
+    assert cluster.committed[0].keys() == {"progress", "manifest", segment_log.segment_key(0)}
+    cluster.run({}, [cluster.finish()])
+    assert cluster.committed[0].keys() == {"progress", "manifest"}
 
 
 def test_the_state_of_the_same_query_in_other_words_is_taken():

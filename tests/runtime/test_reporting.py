@@ -78,6 +78,8 @@ def test_streams_have_ended_only_when_they_have_in_every_cell(tmp_path):
     query = Reported(tmp_path)
     query.progress.take([figures(0, watermark=NEVER)])
     assert not query.report.metrics().finished
+    query.progress.take([figures(1)])
+    assert (query.report.metrics().finished, query.report.metrics().watermark) == (False, 7)
     query.progress.take([figures(1, watermark=NEVER)])
     assert query.report.metrics().finished
 
@@ -134,6 +136,19 @@ def test_a_silent_stream_is_declared_idle_again_if_that_could_not_be_written(tmp
     for _ in range(2):
         query.report.write()
     assert sorted(command.action.stream for command in query.control.commands()) == ["payments", "shipments"]
+
+
+def test_streams_are_declared_idle_that_are_not_yet_and_only_while_another_has_rows(tmp_path, monkeypatch):
+    query = Reported(tmp_path, idle_after=5.0)
+    query.progress.take([figures(0), figures(1)])
+    monkeypatch.setattr("midstream.runtime.progress.time.monotonic", lambda: 1e9)
+    query.report.write()
+    assert query.control.commands() == []
+    rows = figures(0).streams | {"orders": StreamCounters(rows=11)}
+    query.progress.take([figures(cell, streams=rows, idle=["payments"]) for cell in (0, 1)])
+    query.report.write()
+    (command,) = query.control.commands()
+    assert (command.action.stream, command.action.rows, command.query) == ("shipments", 10, "q1")
 
 
 def metrics_of(rows, results):
@@ -230,6 +245,15 @@ def test_what_was_known_of_another_query_is_not_taken_for_this_ones(tmp_path):
     again = Reported(tmp_path)
     again.progress.take([figures(0, query="another")])
     assert again.report.history()[0].state == "submitted"
+
+
+def test_what_became_of_another_directorys_commands_is_not_taken_for_this_ones(tmp_path):
+    """A query that is started again with a new directory still reports what it did with the commands of the old one."""
+    query = Reported(tmp_path)
+    (number,) = submitted(query, 1)
+    others = [replace(query.outcome(later), directory="another") for later in (number, number + 1)]
+    query.progress.take([figures(cell, commands=others) for cell in (0, 1)])
+    assert query.report.history()[0].state == "submitted"
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
