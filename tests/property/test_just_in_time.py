@@ -63,6 +63,8 @@ def random_order(choices: Choices, names: list[str]) -> str:
 def random_rows(choices: Choices, stream: Stream, now: int, watermark: int, keys: int) -> pa.Table:
     """A few rows from about now on, none late, with few different keys and now and then NULL."""
     rows = []
+    # Rows far apart stay together in a state: one keeps the other there after it has ended.
+    spread = choices.pick([4, 4, 16])
     for _ in range(choices.number(0, 4)):
         values = {}
         for column in stream.schema.names[1:]:
@@ -70,7 +72,7 @@ def random_rows(choices: Choices, stream: Stream, now: int, watermark: int, keys
             is_text = stream.schema.field(column).type == pa.string()
             values[column] = str(key) if is_text and key is not None else key
         early = choices.number(0, stream.lateness)
-        rows.append({"ts": max(watermark, now + choices.number(0, 4) - early), **values})
+        rows.append({"ts": max(watermark, now + choices.number(0, spread) - early), **values})
     return pa.Table.from_pylist(rows, stream.schema)
 
 
