@@ -125,7 +125,7 @@ def test_a_consumer_that_has_partners_for_all_is_not_asked_any_more():
         run.push({name: pa.concat_tables([row(query, name, 10 * step)] * 10) for name in "abc"})
     suspending = figures(run, "Suspend").values()
     assert [(o["consumers"], o["consumers_asked"]) for o in suspending] == [(1, 0), (1, 0)]
-    assert run.explain().count("does not ask") == 2
+    assert run.explain().count("off, because too few rows were suspended") == 2
     assert sum(o["state_bytes"] for o in figures(run, "Demand").values()) == 0
 
 

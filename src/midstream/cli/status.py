@@ -143,7 +143,7 @@ def _just_in_time(metrics: ClusterMetrics) -> str:
     waiting, keys = (sum(getattr(one, name) for one in suspending) for name in ("state_rows", "suspended_keys"))
     avoided = sum(operator.avoided for operator in metrics.operators)
     idle = sum(not operator.consumers_asked for operator in suspending)
-    off = f"; does not pay at {idle} of {len(suspending)} operators" if idle else ""
+    off = f"; off at {idle} of {len(suspending)} operators, where too few rows were suspended" if idle else ""
     return f"on, {waiting:,} rows ({keys:,} keys) wait, at least about {avoided:,} partial results avoided{off}"
 
 

@@ -173,13 +173,13 @@ def _below(plan: Plan) -> Plan:
 
 
 def _equalities(plan: Join, waiting: int) -> Iterator[tuple[frozenset[Expression], Expression]]:
-    lazy, eager = plan.inputs[waiting], plan.inputs[1 - waiting]
-    own, others = (frozenset(field.relation for field in side.schema) for side in (lazy, eager))
+    waits, consumer = plan.inputs[waiting], plan.inputs[1 - waiting]
+    own, others = (frozenset(field.relation for field in side.schema) for side in (waits, consumer))
     for predicate in plan.predicates:
         sides = equality_sides(predicate)
         if sides is None:
             continue
         for key, partner in (sides, sides[::-1]):
             if key.relations <= own and partner.relations <= others:
-                yield equal_columns(key, lazy)[1], partner
+                yield equal_columns(key, waits)[1], partner
                 break

@@ -39,12 +39,10 @@ def just_in_time_figures(figures: OperatorFigures) -> str:
     if _kind(figures) not in JUST_IN_TIME:
         return ""
     if _kind(figures) == "Demand":
-        return f"demands {figures.state_rows:,} keys" if figures.state_bytes else "is not asked for keys"
-    if not figures.consumers_asked and not figures.suspended:
-        return "suspends nothing: it does not ask the joins above, because that does not pay"
+        return f"keys of {figures.state_rows:,} rows known" if figures.state_bytes else "keys not needed"
     waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
-    asks = "" if figures.consumers_asked else "; it does not ask the joins above any more, because that does not pay"
-    return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{asks}"
+    off = "" if figures.consumers_asked else "; off, because too few rows were suspended"
+    return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{off}"
 
 
 def _kind(figures: OperatorFigures) -> str:

@@ -17,7 +17,7 @@ its other input, however deep they are (their section III-C). The names there, a
   partner yet, and meets all: their rule about the time of suspension is not needed.
 - *Mark* and *unmark*: needed there because a tuple that is suspended in combination with one partner must still meet
   the others. Here combinations are suspended where they enter the next join, as tuples of their own.
-- Tuples like an MNS that arrive later are found by their equal key, hence equal code, like any other.
+- Later tuples that equal an MNS in the columns compared have the same code, and are suspended, too.
 - A tuple with NULL in a key can never have a partner: it is dropped, like one that fails a selection. (Selections
   themselves are moved below the joins by the planner.)
 
