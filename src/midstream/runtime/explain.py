@@ -26,7 +26,7 @@ def _described(node: Plan, operators: list[OperatorFigures]) -> Iterator[str]:
     for figures in operators:
         # The same subplan may have other operators, such as a store of its rows.
         if _kind(figures) == node.label.partition(" ")[0]:
-            yield f"{figures.rows_out:,} rows"
+            yield _rows(figures.rows_out)
             if figures.state_rows:
                 yield f"{figures.state_rows:,} in state"
     yield from filter(None, map(just_in_time_figures, operators))
@@ -39,10 +39,14 @@ def just_in_time_figures(figures: OperatorFigures) -> str:
     if _kind(figures) not in JUST_IN_TIME:
         return ""
     if _kind(figures) == "Demand":
-        return f"keys of {figures.state_rows:,} rows known" if figures.state_bytes else "keys not needed"
+        return f"keys of {_rows(figures.state_rows)} known" if figures.state_bytes else "keys not needed"
     waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
     off = "" if figures.consumers_asked else "; off, because too few rows were suspended"
     return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{off}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("" if count == 1 else "s")
 
 
 def _kind(figures: OperatorFigures) -> str:
