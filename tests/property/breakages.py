@@ -8,11 +8,14 @@ fails.
     python -m tests.property.breakages            all of them, with the number of the case that found each
     python -m tests.property.breakages sweep      those whose cases, file or name contain the word
 
+    python -m tests.property.breakages --seed b   with other random cases; --cases 5000: with more of them
+
 Exit code 1 if one survives 2,000 cases.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -395,42 +398,42 @@ def sources(breakage: Breakage, root: Path = ROOT) -> str:
     return text.replace(breakage.right, breakage.wrong)
 
 
-def cases_until_found(tree: Path, cases: str) -> dict[str, object]:
+def cases_until_found(tree: Path, kind: str, seed: str, cases: int) -> dict[str, object]:
     """Play random cases with the sources in the tree; the number of the first that fails, and how."""
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.property.breakages", "--play", cases]
+    command = [sys.executable, "-m", "tests.property.breakages", "--play", kind, "--seed", seed, "--cases", str(cases)]
     done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"case": 0, "failure": done.stderr.strip().rpartition("\n")[2]}
     return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
 
 
-def play(cases: str) -> None:
+def play(kind: str, seed: str, cases: int) -> None:
     """In the copy: print after how many cases the first one failed."""
     # Plans and tables are many and live short; collecting them in between takes a tenth of the time.
     gc.disable()
-    failures = migration_failures() if cases == "migrations" else just_in_time_failures()
+    failures = migration_failures(seed) if kind == "migrations" else just_in_time_failures(seed)
     for number, failure in enumerate(failures, 1):
         if number % 200 == 0:
             gc.collect()
         if failure is not None:
             print(json.dumps({"case": number, "failure": failure}))
             return
-        if number == CASES:
+        if number == cases:
             print(json.dumps({"case": None, "failure": None}))
             return
 
 
-def migration_failures() -> Iterator[str | None]:
+def migration_failures(master: str) -> Iterator[str | None]:
     """How each random case of ``make soak`` failed; None if it did not."""
     from midstream.testing.soak import trials
 
     for seed in count():
-        for trial in trials(f"{SEED} {seed}"):
+        for trial in trials(f"{master} {seed}"):
             yield None if trial.failure is None else trial.failure.kind
 
 
-def just_in_time_failures() -> Iterator[str | None]:
+def just_in_time_failures(master: str) -> Iterator[str | None]:
     """The same for random cases with just-in-time processing: joins, and any queries, in turns."""
     from midstream.testing import random_case
     from midstream.testing.choices import Rejected, SeededChoices
@@ -440,7 +443,7 @@ def just_in_time_failures() -> Iterator[str | None]:
     for seed in count():
         for play in (check, lambda choices: random_case(choices, just_in_time=True).check()):
             try:
-                play(SeededChoices(f"{SEED} {seed}"))
+                play(SeededChoices(f"{master} {seed}"))
                 yield None
             except Rejected:
                 continue
@@ -448,7 +451,7 @@ def just_in_time_failures() -> Iterator[str | None]:
                 yield failure_kind(failure)
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], seed: str = SEED, cases: int = CASES) -> int:
     chosen = [b for b in ALL if not words or any(word in f"{b.cases} {b.file} {b.name}" for word in words)]
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -459,13 +462,13 @@ def main(words: list[str]) -> int:
             path = tree / "src" / "midstream" / breakage.file
             right = path.read_text()
             path.write_text(sources(breakage))
-            found = cases_until_found(tree, breakage.cases)
+            found = cases_until_found(tree, breakage.cases, seed, cases)
             path.write_text(right)
             survivors += found["case"] is None
             print(
                 f"{found['case'] or 'SURVIVED'!s:>8}  {breakage.file}: {breakage.name} ({found['failure']})", flush=True
             )
-    print(f"{len(chosen) - survivors} of {len(chosen)} found within {CASES} cases")
+    print(f"{len(chosen) - survivors} of {len(chosen)} found within {cases} cases")
     return 1 if survivors else 0
 
 
@@ -479,7 +482,13 @@ def _keep_compiled(tree: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--seed", default=SEED)
+    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--play", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.play is not None:
+        play(given.play, given.seed, given.cases)
     else:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main(given.words, given.seed, given.cases))
