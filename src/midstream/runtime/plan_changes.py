@@ -14,10 +14,11 @@ from typing import Any
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.errors import BadPlan, FinishedRun
+from midstream.execution.just_in_time import JustInTime
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.control import ControlDirectory, is_for
-from midstream.runtime.messages import ClusterMetrics, Command, Migrate, PlanJson
+from midstream.runtime.messages import ClusterMetrics, Command, Migrate, PlanJson, SwitchJustInTime
 
 __all__ = ["PlanChanges"]
 
@@ -95,3 +96,9 @@ class PlanChanges:
         identity = self._first_plan.derived_from or ""
         change = Migrate(plan=plan_to_json(chosen), identity=identity, strategy=strategy, options=dict(options))
         return self._control.write(change, None if reported is None else reported.query)
+
+    def submit_switch(self, just_in_time: JustInTime | None, reported: ClusterMetrics | None) -> int:
+        """Write a switch of just-in-time processing as a command, whose number this gives; as ``submit`` else."""
+        if reported is not None and reported.finished:
+            raise FinishedRun("the streams of the query have ended: how its plan is run does not matter any more")
+        return self._control.write(SwitchJustInTime(options=just_in_time), None if reported is None else reported.query)

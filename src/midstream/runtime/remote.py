@@ -15,7 +15,7 @@ from midstream.algebra.plan_json import plan_from_json
 from midstream.errors import FinishedRun, MidstreamError, NotRunning
 from midstream.execution.just_in_time import JustInTime
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import CommandOutcome, MigrationOutcome, Status, SwitchJustInTime
+from midstream.runtime.messages import CommandOutcome, MigrationOutcome, Status
 from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
@@ -75,11 +75,7 @@ class RemoteQuery:
     def switch_just_in_time(self, options: JustInTime | None) -> int:
         """Submit a command to switch just-in-time processing on or off. Gives its number, for ``outcomes_in_cells``."""
         status = self.status()
-        reported = None if status is None else status.metrics
-        if reported is not None and reported.finished:
-            raise FinishedRun("the streams of the query have ended: how its plan is run does not matter any more")
-        action = SwitchJustInTime(options=options)
-        return self._control.write(action, None if reported is None else reported.query)
+        return self._changes.submit_switch(options, None if status is None else status.metrics)
 
     def outcome(self, number: int) -> MigrationOutcome:
         """What became of a migration; its state is "submitted" until a cell has reported it."""

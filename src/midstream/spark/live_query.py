@@ -51,7 +51,7 @@ from midstream.runtime.cell import MOST_RECORDS
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.explain import explain_running
-from midstream.runtime.messages import DeclareIdle, Finish, SwitchJustInTime
+from midstream.runtime.messages import DeclareIdle, Finish
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.reporting import Report
@@ -167,9 +167,9 @@ class LiveQuery:
 
         Gives the number of the command. See ``docs/just_in_time.md``.
         """
-        control = self._controlled("switch_just_in_time()")
-        action = SwitchJustInTime(options=JustInTime.chosen(just_in_time))
-        return control.write(action, self._report.metrics().query)
+        self._controlled("switch_just_in_time()")
+        assert self._changes is not None
+        return self._changes.submit_switch(JustInTime.chosen(just_in_time), self._report.metrics())
 
     def declare_idle(self, stream: str) -> int:
         """Let the watermark pass without a silent stream, until its next row. Gives the number of the command."""
