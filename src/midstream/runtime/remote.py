@@ -12,7 +12,7 @@ from typing import Any
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json
-from midstream.errors import FinishedRun, MidstreamError, NotRunning
+from midstream.errors import MidstreamError, NotRunning
 from midstream.execution.just_in_time import JustInTime
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import CommandOutcome, MigrationOutcome, Status
