@@ -15,7 +15,15 @@ from midstream.algebra.plan_json import plan_to_json
 from midstream.cli.commands import app
 from midstream.planning.partitioning import partition
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import CellFigures, ClusterMetrics, MigrationEntry, OperatorFigures, Rates, Status
+from midstream.runtime.messages import (
+    CellFigures,
+    ClusterMetrics,
+    CommandOutcome,
+    MigrationEntry,
+    OperatorFigures,
+    Rates,
+    Status,
+)
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
 
@@ -62,6 +70,7 @@ def reported(
     plan: str,
     history: Sequence[MigrationEntry] = (),
     has_ended: bool = False,
+    commands: Sequence[CommandOutcome] = (),
     **metrics: Any,
 ) -> None:
     """What the query reports after a micro-batch."""
@@ -97,7 +106,7 @@ def reported(
         plan_json=None,
         watermark=4242,
         idle=["shipments"],
-        commands=[],
+        commands=list(commands),
         rebuild_seconds=None,
         **shared,
     )

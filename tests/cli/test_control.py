@@ -20,10 +20,19 @@ from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
 from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, PathProblem
+from midstream.execution.just_in_time import JustInTime
 from midstream.migration.record import MigrationFigures
 from midstream.planning.partitioning import partition
 from midstream.runtime.control import ControlDirectory, is_for
-from midstream.runtime.messages import CellMigration, Finish, MigrationEntry, MigrationOutcome
+from midstream.runtime.messages import (
+    CellMigration,
+    CommandOutcome,
+    Finish,
+    MigrationEntry,
+    MigrationOutcome,
+    OperatorFigures,
+    SwitchJustInTime,
+)
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.remote import RemoteQuery
 from midstream.runtime.stream_counters import StreamCounters
@@ -135,6 +144,59 @@ def test_streams_that_have_ended_need_no_other_plan(control):
     assert called.code == 1
     assert "[M3002]" in called.err
     assert control.commands() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "said"),
+    [
+        ("completed", None, 0, "just-in-time processing is on"),
+        ("unchanged", None, 0, "just-in-time processing is on"),
+        ("refused", "not now", 1, "not now"),
+    ],
+)
+def test_just_in_time_processing_is_switched_and_what_became_of_it_is_said(control, state, reason, code, said):
+    def answer():
+        while not control.commands():
+            is_over.wait(0.01)
+        (command,) = control.commands()
+        outcome = CommandOutcome(directory=control.mark, number=command.number, state=state, reason=reason)
+        reported(control, "(o p) s", commands=[outcome])
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    called = call("just-in-time", control.path, "on")
+    thread.join()
+    assert called.code == code
+    assert said in called.out
+    (command,) = control.commands()
+    assert command.action == SwitchJustInTime(options=JustInTime())
+
+
+def test_a_switch_of_just_in_time_processing_waits_no_longer_than_it_is_told_to(control):
+    called = call("just-in-time", control.path, "off", "--timeout", 0)
+    assert called.code == 3
+    assert "takes effect with the next micro-batch" in called.out
+    assert call("just-in-time", control.path, "perhaps").code == 2
+    reported(control, "(o p) s", finished=True)
+    called = call("just-in-time", control.path, "on")
+    assert (called.code, "[M3002]" in called.err) == (1, True)
+    assert len(control.commands()) == 1
+
+
+def test_status_shows_just_in_time_processing(control):
+    figures = dict.fromkeys(("rows_in", "rows_out", "probes", "compared", "state_bytes"), 0)
+    waiting = OperatorFigures(
+        operator="Suspend Window o", subplan="", suspended=70, resumed=9, state_rows=50, suspended_keys=8, consumers=2,
+        consumers_asked=1, **figures,
+    )  # fmt: skip
+    join = OperatorFigures(operator="Join o.id = p.id", subplan="", avoided=1234, state_rows=3, **figures)
+    reported(control, "(o p) s", just_in_time=JustInTime(), operators=[waiting, join])
+    shown = " ".join(call("status", control.path).out.split())
+    assert "on, 50 rows (8 keys) wait, at least about 1,234 partial results avoided" in shown
+    assert "suspended 70, resumed 9, 50 waiting (8 keys)" in shown
+    document = call("status", control.path, "--json").document
+    assert document["metrics"]["just_in_time"]["detection"] == "bloom"
 
 
 def test_status_shows_what_the_query_told(control):
