@@ -233,6 +233,17 @@ def sweep(figure: Swept, scale: int = SCALE) -> bool:
     return save_figure(about, drawing, figures, most < 1, seen, series, *bars)
 
 
+def at_the_papers_rates() -> bool:
+    """All points of the figures without scaling: a few rows per push, so what a push costs beside its rows counts."""
+    figures: dict[str, Any] = {}
+    for figure in FIGURES:
+        points = {value: compare(figure.workload(value, 1)) for value in figure.values}
+        for ratio in RATIOS:
+            shown = ", ".join(f"{point[ratio]:.2f} ({value:g})" for value, point in points.items())
+            figures[f"figure {figure.number}, {figure.shape}: {ratio}"] = shown
+    return save("yang_2008_at_the_papers_rates", figures)
+
+
 SMALL = {
     "bushy, 4 streams": Workload("bushy", 4, 1, 1.5, 15, 1),
     "bushy, 6 streams": Workload("bushy", 6, 1, 0.7, 4, 1),
@@ -287,7 +298,9 @@ def main() -> bool:
     # Compiled code is loaded, and caches are filled, before anything is measured.
     for default in DEFAULTS.values():
         compare(replace(default, scale=2))
-    return all([published_rule(), where_it_cannot_help(), *(sweep(figure) for figure in FIGURES)])
+    return all(
+        [published_rule(), at_the_papers_rates(), where_it_cannot_help(), *(sweep(figure) for figure in FIGURES)]
+    )
 
 
 if __name__ == "__main__":
