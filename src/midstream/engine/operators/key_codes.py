@@ -42,7 +42,8 @@ class KeyCodes:
     def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
         if isinstance(key, Column):
             position = self._layout.position(key)
-            if position not in batch.materialized:
+            # Values that are at hand are used, unless they would have to be hashed once more.
+            if position not in batch.materialized or not is_exact(key.type):
                 store, column = self._layout.places[position]
                 return self._layout.stores[store].gather_codes(column, batch.references[store])
         return encode(evaluate(key, batch.column, len(batch)))
