@@ -404,6 +404,11 @@ RECOVERY = (
         f"{DURABLE_TESTS}::test_counts_continue_after_a_restart",
     ),
     fault(
+        "what operators did is forgotten by a restart", DURABLE,
+        "self.cell.counters.restore(progress.operators)", "pass",
+        f"{DURABLE_TESTS}::test_what_operators_did_is_counted_across_restarts",
+    ),
+    fault(
         "the number of migrations begins anew after a restart", CELL,
         "        self._migrations = migrations\n", "",
         f"{DURABLE_TESTS}::test_a_command_that_comes_again_is_carried_out_once",

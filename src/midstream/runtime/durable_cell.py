@@ -99,6 +99,7 @@ class DurableCell:
         self._log.resume(progress.next_segment, progress.looked_at)
         self.cell.restore(stored.manifest.cell, progress.watermark, completion)
         self.cell.results = progress.results
+        self.cell.counters.restore(progress.operators)
         self.time.restore(progress.time)
         self.streams = progress.streams
         self.version = progress.version
@@ -175,6 +176,7 @@ class DurableCell:
             watermark=self.cell.watermark,
             time=self.time.progress(),
             streams=self.streams,
+            operators=self.cell.counters.stored(),
             next_segment=self._log.next_number,
             looked_at=self._log.looked_at,
             segments=self._log.numbers,

@@ -60,7 +60,7 @@ __all__ = [
 
 CONTROL_FORMAT = 2
 """The format of query.json, status.json and commands."""
-STATE_FORMAT = 5
+STATE_FORMAT = 6
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -331,6 +331,15 @@ class _Stored(Message, frozen=True, kw_only=True):
         return self.sealed().checksum == self.checksum
 
 
+class SubplanCounts(Message, frozen=True, kw_only=True):
+    """What the operators of a subplan did until now."""
+
+    kind: str
+    subplan: str
+    counts: list[int]
+    """In the order of ``engine.operators.operator.Counters``."""
+
+
 class CellProgress(_Stored, frozen=True, kw_only=True):
     """How far a cell has come; written with every micro-batch."""
 
@@ -342,6 +351,7 @@ class CellProgress(_Stored, frozen=True, kw_only=True):
     watermark: int
     time: EventTimeProgress
     streams: dict[str, StreamCounters]
+    operators: list[SubplanCounts]
     next_segment: int
     looked_at: int
     segments: list[tuple[int, int]]

@@ -8,11 +8,11 @@ same kind with the same subplan. So the figures of a subplan mean the same which
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 
 from midstream.engine.operators.operator import Counters, Operator
 from midstream.execution.just_in_time import partial_results_avoided
-from midstream.runtime.messages import OperatorFigures
+from midstream.runtime.messages import OperatorFigures, SubplanCounts
 
 __all__ = ["OperatorCounters"]
 
@@ -58,6 +58,22 @@ class OperatorCounters:
             )
         return found
 
+    def stored(self) -> list[SubplanCounts]:
+        """All counts, to be restored in another process."""
+        together = dict(self._earlier)
+        counted = self._counted()
+        for number, operator in self._running.items():
+            key = _key(operator)
+            together[key] = _added(together.get(key, Counters()), counted[number])
+        return [
+            SubplanCounts(kind=kind, subplan=subplan, counts=list(astuple(counters)))
+            for (kind, subplan), counters in together.items()
+        ]
+
+    def restore(self, stored: Iterable[SubplanCounts]) -> None:
+        """Continue with what was counted before; the running operators have counted nothing yet."""
+        self._earlier = {(counts.kind, counts.subplan): Counters(*counts.counts) for counts in stored}
+
     def _counted(self) -> dict[int, Counters]:
         """What each running operator counted, by its id."""
         avoided = partial_results_avoided(self._running.values())
@@ -67,10 +83,13 @@ class OperatorCounters:
         }
 
     def _keep(self, key: Key, counters: Counters) -> None:
-        before = self._earlier.pop(key, Counters())
-        self._earlier[key] = Counters(*(getattr(before, name) + getattr(counters, name) for name in _NAMES))
+        self._earlier[key] = _added(self._earlier.pop(key, Counters()), counters)
         while len(self._earlier) > MOST_SUBPLANS:
             del self._earlier[next(iter(self._earlier))]
+
+
+def _added(one: Counters, other: Counters) -> Counters:
+    return Counters(*(getattr(one, name) + getattr(other, name) for name in _NAMES))
 
 
 def _key(operator: Operator) -> Key:
