@@ -34,10 +34,11 @@ class OperatorCounters:
     def follow(self, operators: Iterable[Operator]) -> None:
         """Note which operators are running now; what the others counted is kept."""
         running = {id(operator): operator for operator in operators}
-        counted = self._counted()
-        for number, operator in self._running.items():
-            if number not in running:
-                self._keep(_key(operator), counted[number])
+        gone = [number for number in self._running if number not in running]
+        if gone:
+            counted = self._counted()
+            for number in gone:
+                self._keep(_key(self._running[number]), counted[number])
         self._running = running
 
     def figures(self) -> list[OperatorFigures]:
