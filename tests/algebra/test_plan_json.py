@@ -34,6 +34,7 @@ from midstream.algebra.plan import (
     NamedAggregate,
     Plan,
     Project,
+    RemoteSource,
     Select,
     Union,
     Window,
@@ -131,7 +132,19 @@ def test_every_operator_and_expression_can_be_written() -> None:
 
     known = {kind for base in (Plan, Expression) for kind in below(base) if kind.__module__.startswith("midstream")}
     written = {*plan_json._OPERATORS, *plan_json._EXPRESSIONS}
-    assert {kind for kind in known if not kind.__name__.startswith("_")} == written
+    assert {kind for kind in known if not kind.__subclasses__()} == written
+
+
+def test_a_remote_source_comes_back_with_its_subplan() -> None:
+    remote = RemoteSource(Join(window("a"), window("c", 20), tuple(equal("a.k=c.k"))))
+    assert_same_after_json(Distinct(project(remote, "a.x")))
+    assert list(read_again(remote).leaves()) == [remote]
+    assert [operator["kind"] for operator in plan_to_json(remote)["operators"]] == [
+        "window",
+        "window",
+        "join",
+        "remotesource",
+    ]
 
 
 EVERY_KIND = Union(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from midstream.algebra.expressions import Call, Expression, conjuncts
-from midstream.algebra.plan import Difference, Join, Plan, Select, Union, Window
+from midstream.algebra.plan import Difference, Join, Plan, RemoteSource, Select, Union, Window
 
 __all__ = [
     "canonical_text",
@@ -42,6 +42,8 @@ def identity(plan: Plan) -> str:
         return f"join({' | '.join(parts)})"
     if isinstance(plan, Window):
         return f"{plan.label} ON {plan.stream.event_time}"
+    if isinstance(plan, RemoteSource):
+        return f"remote({plan.subplan.identity})"
     if isinstance(plan, Select):
         texts = sorted({canonical_text(c) for c in selected})
         return f"select({' AND '.join(texts)}; {below.identity})"

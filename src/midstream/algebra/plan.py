@@ -32,9 +32,11 @@ __all__ = [
     "Field",
     "Item",
     "Join",
+    "Leaf",
     "NamedAggregate",
     "Plan",
     "Project",
+    "RemoteSource",
     "Select",
     "Union",
     "Window",
@@ -131,7 +133,7 @@ class Plan:
 
     @property
     def time_domain(self) -> TimeDomain:
-        domains = {window.stream.time_domain for window in self.windows()}
+        domains = {leaf.time_domain for leaf in self.leaves()}
         if len(domains) == 1:
             return domains.pop()
         return TimeDomain(pa.timestamp("us", "UTC"))
@@ -144,9 +146,13 @@ class Plan:
             yield node
             pending.extend(reversed(node.inputs))
 
+    def leaves(self) -> Iterator[Leaf]:
+        """Where rows enter, left to right."""
+        return (node for node in self.walk() if isinstance(node, Leaf))
+
     def windows(self) -> Iterator[Window]:
-        """The windows at the leaves, left to right."""
-        return (node for node in self.walk() if isinstance(node, Window))
+        """The windows among the leaves, left to right."""
+        return (leaf for leaf in self.leaves() if isinstance(leaf, Window))
 
     def explain(self) -> str:
         """The plan as a tree."""
@@ -177,12 +183,8 @@ def _columns(plan: Plan) -> list[Column]:
 
 
 @dataclass(frozen=True)
-class Window(Plan):
-    """The rows of a stream, each valid as the window says. ``alias`` names them in the query."""
-
-    stream: Stream
-    alias: str
-    window: WindowSpec
+class Leaf(Plan):
+    """Where rows enter a plan: they are stored as long as they count, and everything else is derived from them."""
 
     @property
     def inputs(self) -> tuple[Plan, ...]:
@@ -192,13 +194,42 @@ class Window(Plan):
         assert not inputs
         return self
 
+    @property
+    def is_stateful(self) -> bool:
+        return False
+
+    @property
+    def relations(self) -> frozenset[str]:
+        """The FROM items whose rows these are."""
+        raise NotImplementedError
+
+    def frontier(self, watermark: int) -> int:
+        """No row that comes after this watermark begins to be valid earlier."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Window(Leaf):
+    """The rows of a stream, each valid as the window says. ``alias`` names them in the query."""
+
+    stream: Stream
+    alias: str
+    window: WindowSpec
+
     @cached_property
     def schema(self) -> tuple[Field, ...]:
         return tuple(Field(self.alias, name, self.stream.column_type(name)) for name in self.stream.schema.names)
 
     @property
-    def is_stateful(self) -> bool:
-        return False
+    def relations(self) -> frozenset[str]:
+        return frozenset([self.alias])
+
+    @property
+    def time_domain(self) -> TimeDomain:
+        return self.stream.time_domain
+
+    def frontier(self, watermark: int) -> int:
+        return self.window.frontier(watermark)
 
     @cached_property
     def label(self) -> str:
@@ -209,6 +240,43 @@ class Window(Plan):
     @cached_property
     def longest(self) -> int:
         return self.window.longest
+
+
+@dataclass(frozen=True)
+class RemoteSource(Leaf):
+    """The output of a subplan that is computed elsewhere: its rows come with their validities.
+
+    The subplan is no input: whoever walks the plan stops here. It says what the rows are, and how long they may last.
+    """
+
+    subplan: Plan
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.subplan.schema
+
+    @property
+    def relations(self) -> frozenset[str]:
+        return frozenset(field.relation for field in self.schema)
+
+    @property
+    def time_domain(self) -> TimeDomain:
+        return self.subplan.time_domain
+
+    @cached_property
+    def gives_pieces(self) -> bool:
+        return self.subplan.gives_pieces
+
+    @cached_property
+    def longest(self) -> int:
+        return self.subplan.longest
+
+    def frontier(self, watermark: int) -> int:
+        return watermark
+
+    @cached_property
+    def label(self) -> str:
+        return f"Remote source {self.subplan.fingerprint}"
 
 
 @dataclass(frozen=True)

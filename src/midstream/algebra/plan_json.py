@@ -54,6 +54,7 @@ from midstream.algebra.plan import (
     NamedAggregate,
     Plan,
     Project,
+    RemoteSource,
     Select,
     Union,
     Window,
@@ -74,7 +75,7 @@ would exhaust the stack of whoever uses it. A join of 128 streams has about 130.
 _HINT = "Give what plan_to_json or stream_to_json gave, unchanged."
 
 _EXPRESSIONS = (Call, Cast, Column, Literal)
-_OPERATORS = (Aggregate, Alias, Difference, Distinct, Join, Project, Select, Union, Window)
+_OPERATORS = (Aggregate, Alias, Difference, Distinct, Join, Project, RemoteSource, Select, Union, Window)
 _PARTS = (AggregateCall, Item, NamedAggregate, Stream, WindowSpec)
 
 
@@ -152,7 +153,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     pending: list[Plan] = [plan]
     while pending:
         order.append(pending.pop())
-        pending.extend(order[-1].inputs)
+        pending.extend(_subplans(order[-1]))
     try:
         operators = [_message(node, streams) for node in reversed(order)]
     except RecursionError:
@@ -225,6 +226,11 @@ def _encoded(message: Message, problem: str) -> bytes:
         return msgspec.json.encode(message, enc_hook=type_to_text)
     except ValueError as error:
         raise BadPlan(f"{problem}: it holds a text or number that is not valid", detail=f"{error}.") from None
+
+
+def _subplans(plan: Plan) -> tuple[Plan, ...]:
+    """The plans that a node is constructed with: its inputs, or what a remote source stands for."""
+    return (plan.subplan,) if isinstance(plan, RemoteSource) else plan.inputs
 
 
 def _message(value: Any, streams: dict[bytes, Any] | None = None) -> Any:

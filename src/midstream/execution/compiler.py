@@ -17,11 +17,11 @@ from midstream.algebra.plan import (
     Distinct,
     Field,
     Join,
+    Leaf,
     Plan,
     Project,
     Select,
     Union,
-    Window,
 )
 from midstream.engine.operators.aggregate import AggregateOperator
 from midstream.engine.operators.difference import DifferenceOperator
@@ -62,7 +62,7 @@ class Compiler:
         return operator
 
     def _operator(self, plan: Plan, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
-        if isinstance(plan, Window):
+        if isinstance(plan, Leaf):
             return WindowOperator(plan, self.windows.layout(plan))
         if isinstance(plan, Select):
             return self._select(plan, self._compile(plan.input, needed | _fields(plan.predicate), consumers))
@@ -94,7 +94,7 @@ class Compiler:
         below = plan.input
         while isinstance(below, Select):
             below = below.input
-        if isinstance(below, Window) and set(conjuncts(plan.predicate)) <= self.windows.conditions(below):
+        if isinstance(below, Leaf) and set(conjuncts(plan.predicate)) <= self.windows.conditions(below):
             return child
         return SelectOperator(plan.label, child, plan.predicate)
 

@@ -127,7 +127,7 @@ class Consumer:
 
 def waiting_input(plan: Join) -> int | None:
     """Which input's tuples wait for partners in the other one: a join's output, of two the larger; None if none is."""
-    sizes = [len(list(side.windows())) if isinstance(_below(side), Join) else 0 for side in plan.inputs]
+    sizes = [len(list(side.leaves())) if isinstance(_below(side), Join) else 0 for side in plan.inputs]
     if not any(sizes):
         return None
     return 0 if sizes[0] >= sizes[1] else 1

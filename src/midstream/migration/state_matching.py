@@ -39,7 +39,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
-from midstream.algebra.plan import Aggregate, Alias, Difference, Plan, Union, Window
+from midstream.algebra.plan import Aggregate, Alias, Difference, Leaf, Plan, Union
 from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.operators.final_operator import FinalOperator
@@ -378,6 +378,6 @@ def _relations(plan: Plan) -> frozenset[str]:
     """The FROM items that the plan reads, of its own query, not of subqueries."""
     if isinstance(plan, Alias):
         return frozenset([plan.name])
-    if isinstance(plan, Window):
-        return frozenset([plan.alias])
+    if isinstance(plan, Leaf):
+        return plan.relations
     return frozenset().union(*(_relations(child) for child in plan.inputs))

@@ -89,7 +89,7 @@ def check_flag(name: str, option: str, value: object) -> None:
 
 def refuse_endless_windows(name: str, plan: Plan) -> None:
     """For strategies that wait until the old rows have ended."""
-    if any(window.longest >= NEVER for window in plan.windows()):
+    if any(leaf.longest >= NEVER for leaf in plan.leaves()):
         raise MigrationRefused(
             f"{name} never ends for this query",
             detail="It waits until the rows of the old plan have left their windows; some windows are unbounded.",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from midstream.algebra.expressions import Call, Expression, Literal
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Plan, Select, Union, Window
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Select, Union
 
 __all__ = ["estimated_rows", "selectivity"]
 
@@ -54,7 +54,7 @@ def selectivity(condition: Expression) -> float:
 
 def estimated_rows(plan: Plan) -> float:
     """The plan's rows valid at an instant, in ticks of window length."""
-    if isinstance(plan, Window):
+    if isinstance(plan, Leaf):
         return float(plan.longest)
     below = [estimated_rows(child) for child in plan.inputs]
     if isinstance(plan, Select):

@@ -16,7 +16,7 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch
 from midstream.engine.ordered import in_one_order, merged
-from midstream.engine.state.window_store import Rows, WindowStore
+from midstream.engine.state.window_store import ReceivedRows, Rows, WindowStore
 from midstream.errors import BadPlan, BrokenRun, MigrationRefused
 from midstream.execution.executor import Executor
 from midstream.execution.just_in_time import JustInTime
@@ -97,7 +97,13 @@ class Cell:
         """Whether a migration is in progress. Completing states after a recovery does not count."""
         return bool(self._running)
 
-    def push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+    @property
+    def output_frontier(self) -> int | None:
+        """No later result begins to be valid earlier; None while plans run side by side, which may buffer results."""
+        boxes = list(self._executor.boxes())
+        return boxes[0].root.frontier if len(boxes) == 1 else None
+
+    def push(self, rows: Mapping[str, Rows | ReceivedRows], watermark: int) -> Iterator[Batch]:
         """The results that the rows and the watermark (which holds after them) cause, in order of ``valid_from``.
 
         Rows are given by the identity of their window. They become part of the state at the latest with the next call,
@@ -267,7 +273,7 @@ class Cell:
             self._executor.buffered,
         )
 
-    def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
+    def _push(self, rows: Mapping[str, Rows | ReceivedRows], watermark: int) -> Iterator[Batch]:
         results = self._executor.push(self.windows.arrive(rows), watermark)
         if self._to_emit:
             results = merged(in_one_order(self.plan.schema, self._to_emit), results)

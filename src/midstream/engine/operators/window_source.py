@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from midstream.algebra.plan import Window
+from midstream.algebra.plan import Leaf
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.operators.operator import EmissionType, Operator
 
@@ -14,7 +14,7 @@ __all__ = ["WindowOperator"]
 class WindowOperator(Operator):
     """A leaf: the box stages rows, the next push passes them on."""
 
-    def __init__(self, plan: Window, layout: Layout) -> None:
+    def __init__(self, plan: Leaf, layout: Layout) -> None:
         super().__init__(plan.label, layout, ())
         self.plan = plan
         self._staged: Batch | None = None
@@ -24,7 +24,7 @@ class WindowOperator(Operator):
         self._staged = batch
 
     def advance(self, watermark: int) -> None:
-        self.frontier = self.plan.window.frontier(watermark)
+        self.frontier = self.plan.frontier(watermark)
 
     @property
     def final_until(self) -> int:

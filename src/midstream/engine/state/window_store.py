@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Expression, conjunction
 from midstream.algebra.identity import selections
-from midstream.algebra.plan import Aggregate, Field, Join, Plan, Project, Select, Window
+from midstream.algebra.plan import Aggregate, Field, Join, Leaf, Plan, Project, Select, Window
 from midstream.algebra.window_spec import BEGINNING, NEVER, WindowSpec
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.expressions.evaluate import truth
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.state.row_store import RowStore
 
-__all__ = ["InputBatches", "KeptRows", "Rows", "WindowProgress", "WindowStore", "validities"]
+__all__ = ["InputBatches", "KeptRows", "ReceivedRows", "Rows", "WindowProgress", "WindowStore", "validities"]
 
 InputBatches = Mapping[str, Batch]
 """New rows, by the identity of their window."""
@@ -47,6 +47,18 @@ class Rows:
             return self
         mask = pa.array(keep)
         return Rows(self.times[keep], {name: column.filter(mask) for name, column in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class ReceivedRows:
+    """New rows of a remote source: they have their validities, and their columns are in the order of its schema."""
+
+    valid_from: Ints
+    valid_to: Ints
+    columns: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.valid_from)
 
 
 @dataclass(frozen=True)
@@ -87,18 +99,16 @@ class WindowStore:
             for window, above in _windows_with_conditions(plan):
                 conditions[window.identity] = above & conditions.get(window.identity, above)
         for plan in plans:
-            for window in plan.windows():
-                if window.identity not in self._windows:
-                    read = [field for field in window.schema if field in fields]
-                    self._windows[window.identity] = _WindowRows(
-                        window, read, conditions[window.identity], self.keeps_rows
-                    )
+            for leaf in plan.leaves():
+                if leaf.identity not in self._windows:
+                    read = [field for field in leaf.schema if field in fields]
+                    self._windows[leaf.identity] = _WindowRows(leaf, read, conditions[leaf.identity], self.keeps_rows)
 
-    def conditions(self, window: Window) -> frozenset[Expression]:
+    def conditions(self, window: Leaf) -> frozenset[Expression]:
         """What every row in the window satisfies."""
         return self._windows[window.identity].conditions
 
-    def layout(self, window: Window) -> Layout:
+    def layout(self, window: Leaf) -> Layout:
         """Where the columns of a window's rows are."""
         return self._windows[window.identity].layout
 
@@ -119,10 +129,11 @@ class WindowStore:
 
     def of_streams(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """New rows by window, where every window of a stream gets all of its rows."""
-        streams = ((identity, window.plan.stream.name) for identity, window in self._windows.items())
+        leaves = {identity: window.plan for identity, window in self._windows.items()}
+        streams = ((identity, leaf.stream.name) for identity, leaf in leaves.items() if isinstance(leaf, Window))
         return {identity: rows[stream] for identity, stream in streams if stream in rows}
 
-    def arrive(self, rows: Mapping[str, Rows]) -> InputBatches:
+    def arrive(self, rows: Mapping[str, Rows | ReceivedRows]) -> InputBatches:
         """New rows enter their windows, by whose identity they are given."""
         arrived = {}
         for identity, window in self._windows.items():
@@ -212,9 +223,9 @@ class WindowStore:
 
 
 class _WindowRows:
-    """The rows of one window."""
+    """The rows of one window, or of a remote source."""
 
-    def __init__(self, plan: Window, fields: list[Field], conditions: frozenset[Expression], keeps_rows: bool) -> None:
+    def __init__(self, plan: Leaf, fields: list[Field], conditions: frozenset[Expression], keeps_rows: bool) -> None:
         self.plan = plan
         self.conditions = conditions
         self._condition = conjunction(sorted(conditions, key=lambda c: c.text)) if conditions else None
@@ -223,15 +234,20 @@ class _WindowRows:
         self.latest_start = BEGINNING
         self.latest_end = BEGINNING
         self._keeps_rows = keeps_rows
-        self._columns = [field.name for field in fields]
+        self._columns = [(plan.schema.index(field), field.name) for field in fields]
         self.layout = Layout(tuple(fields))
         if keeps_rows:
             places = tuple((0, column) for column in range(len(fields)))
             self.layout = Layout(tuple(fields), (self.store,), places, (plan.identity,), has_origin=True)
 
-    def append(self, rows: Rows) -> Batch:
-        valid_from, valid_to = validities(self.plan.window, rows.times)
-        columns = [rows.columns[name] for name in self._columns]
+    def append(self, rows: Rows | ReceivedRows) -> Batch:
+        if isinstance(rows, ReceivedRows):
+            valid_from, valid_to = rows.valid_from, rows.valid_to
+            columns = [rows.columns[place] for place, _ in self._columns]
+        else:
+            assert isinstance(self.plan, Window), "only windows give rows their validities"
+            valid_from, valid_to = validities(self.plan.window, rows.times)
+            columns = [rows.columns[name] for _, name in self._columns]
         batch = Batch.of_arrays(Layout(self.layout.fields), valid_from, valid_to, columns)
         # A slide longer than the window passes over some rows: they are valid at no instant.
         batch = batch.filtered(valid_from < valid_to)
@@ -255,12 +271,12 @@ class _WindowRows:
         return KeptRows(numbers, valid_from, valid_to, columns)
 
 
-def _windows_with_conditions(plan: Plan) -> Iterator[tuple[Window, frozenset[Expression]]]:
-    """Each window of the plan, with the conditions of the selections right above it."""
+def _windows_with_conditions(plan: Plan) -> Iterator[tuple[Leaf, frozenset[Expression]]]:
+    """Each leaf of the plan, with the conditions of the selections right above it."""
     pending = [plan]
     while pending:
         below, conditions = selections(pending.pop())
-        if isinstance(below, Window):
+        if isinstance(below, Leaf):
             yield below, frozenset(conditions)
         pending.extend(below.inputs)
 
