@@ -21,6 +21,7 @@ from midstream.algebra.window_spec import BEGINNING, FARTHEST
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.state.window_store import Rows
 from midstream.errors import MissingColumn, PushedTypeMismatch, UnknownStreamPushed, did_you_mean, quoted
+from midstream.runtime.messages import EventTimeProgress
 from midstream.runtime.stream_counters import StreamCounters, in_time
 from midstream.runtime.watermark import EventTime
 
@@ -80,6 +81,15 @@ class Ingest:
     def advance(self, at_least: int | None) -> int:
         """Move the watermark: to what the rows say, or to what the caller says if that is later."""
         return self._time.advance(BEGINNING if at_least is None else at_least)
+
+    def progress(self) -> EventTimeProgress:
+        """How far the streams are, for ``restore``."""
+        return self._time.progress()
+
+    def restore(self, progress: EventTimeProgress, counters: Mapping[str, StreamCounters]) -> None:
+        """Continue from there."""
+        self._time.restore(progress)
+        self.counters = dict(counters)
 
     def _stream(self, name: str) -> Stream:
         if name not in self.streams:

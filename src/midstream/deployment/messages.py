@@ -1,0 +1,314 @@
+"""What nodes send each other, what the coordinator sends nodes, and what nodes report.
+
+    producer → consumer     Connect, Numbered                 along an edge's route
+    consumer → producer     Cursor                            the same way back
+    old node → new node     StateChunk                        along the path of a migration query (ISQD §5.2)
+    new node → old node     StateCursor                       the same way back
+    coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, Reroute, RerouteState, MigrateStage
+    node → coordinator      Prepared, Acted, Installed, Committed, Aborted, Resumed
+
+Every message may be lost, delayed or doubled: who waits for an answer asks again, and every message can be taken twice.
+A message between nodes travels in an ``Envelope`` that names all nodes of its path, so nodes in between need to know
+nothing about it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from midstream.deployment.global_plan import NodeId, StageId
+from midstream.deployment.stage_plans import StagePlan
+from midstream.engine.state.window_store import ReceivedRows
+
+__all__ = [
+    "Abort",
+    "Aborted",
+    "Acted",
+    "Action",
+    "Commit",
+    "Committed",
+    "Connect",
+    "Content",
+    "Control",
+    "Cursor",
+    "Data",
+    "EnterMarker",
+    "Envelope",
+    "Installed",
+    "Marker",
+    "MigrateStage",
+    "Numbered",
+    "Path",
+    "Prepare",
+    "Prepared",
+    "Report",
+    "Reroute",
+    "RerouteState",
+    "Resume",
+    "Resumed",
+    "StageContext",
+    "StateChunk",
+    "StateCursor",
+]
+
+Path = tuple[NodeId, ...]
+"""Nodes, each linked with the next. A path of one node stays there."""
+
+
+class Action(enum.Enum):
+    """What a deployment context, and later the marker, tells a stage to do (ISQD §4)."""
+
+    DEPLOY = "deploy"
+    """Begin here; if the stage has run elsewhere, once its state has come."""
+    UPDATE = "update"
+    """Go on with another route to the consumer."""
+    DRAIN = "drain"
+    """End here: take no more rows, hand over how far they were taken."""
+    UPDATE_THEN_DRAIN = "update-then-drain"
+    """As drain, and send the state to where the stage goes on (the source of a migration query)."""
+
+
+# Along edges
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a stage made of one batch: rows with their validities, and its frontier after them."""
+
+    rows: ReceivedRows
+    frontier: int
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A reconfiguration marker: passes along the edges of one query and makes stages act on their contexts."""
+
+    query: str
+    generation: int
+    actions: Mapping[StageId, Action]
+    passed_on_by: frozenset[StageId]
+    """The stages below which others still have to act: the marker goes no further than needed."""
+
+
+Content = Data | Marker
+
+
+@dataclass(frozen=True)
+class Connect:
+    """A producer asks where to begin."""
+
+    edge: StageId
+    generation: int
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """One message of an edge's log."""
+
+    edge: StageId
+    generation: int
+    number: int
+    content: Content
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The consumer has taken, durably, all messages before this number."""
+
+    edge: StageId
+    generation: int
+    next: int
+    answers_connect: bool = False
+
+
+@dataclass(frozen=True)
+class StateChunk:
+    """A part of a stage's snapshot on its way to where the stage goes on."""
+
+    stage: StageId
+    generation: int
+    number: int
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class StateCursor:
+    """The new node has all chunks before this number."""
+
+    stage: StageId
+    generation: int
+    next: int
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message on its way: it is at, or about to reach, the node at this place of its path."""
+
+    path: Path
+    message: Connect | Numbered | Cursor | StateChunk | StateCursor
+    place: int = 1
+
+    @property
+    def origin(self) -> NodeId:
+        return self.path[0]
+
+    @property
+    def node(self) -> NodeId:
+        """The node that it reaches next."""
+        return self.path[self.place]
+
+
+# From the coordinator
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """A deployment context, as far as it concerns one stage on one node."""
+
+    stage: StageId
+    action: Action
+    route: Path = ()
+    """For stages that run here from now on: the way to the consumer. Empty for a sink."""
+    plan: StagePlan | None = None
+    """For a stage that is deployed."""
+    awaits_state: bool = False
+    """For a stage that is deployed: whether it has run elsewhere."""
+    state_path: Path = ()
+    """For a stage that ends here: the way to where it goes on."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Contexts to keep until the marker comes. Only new stages without a past begin at once."""
+
+    query: str
+    generation: int
+    contexts: tuple[StageContext, ...]
+
+
+@dataclass(frozen=True)
+class EnterMarker:
+    """Let the marker enter the query at these stages."""
+
+    marker: Marker
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """All stages run where they should: forget contexts and snapshots of this generation."""
+
+    query: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Do not begin these stages. Those that have begun stay."""
+
+    query: str
+    generation: int
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a stage that was to end here: it has not begun elsewhere, and never will in that generation."""
+
+    query: str
+    generation: int
+    stage: StageId
+
+
+@dataclass(frozen=True)
+class Reroute:
+    """Another route to a stage's consumer, at once."""
+
+    stage: StageId
+    generation: int
+    route: Path
+
+
+@dataclass(frozen=True)
+class RerouteState:
+    """Another path for a stage's snapshot."""
+
+    stage: StageId
+    generation: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class MigrateStage:
+    """Replace the plan of a stage, where it runs, by an equivalent one."""
+
+    stage: StageId
+    number: int
+    plan: dict[str, Any]
+    strategy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Control = Prepare | EnterMarker | Commit | Abort | Resume | Reroute | RerouteState | MigrateStage
+
+
+# To the coordinator
+
+
+@dataclass(frozen=True)
+class Prepared:
+    node: NodeId
+    query: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class Acted:
+    """A stage has updated its route, or ended here."""
+
+    node: NodeId
+    query: str
+    generation: int
+    stage: StageId
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A stage that was deployed runs."""
+
+    node: NodeId
+    query: str
+    generation: int
+    stage: StageId
+
+
+@dataclass(frozen=True)
+class Committed:
+    node: NodeId
+    query: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """The stage will not begin here in this generation."""
+
+    node: NodeId
+    query: str
+    generation: int
+    stage: StageId
+
+
+@dataclass(frozen=True)
+class Resumed:
+    node: NodeId
+    query: str
+    generation: int
+    stage: StageId
+
+
+Report = Prepared | Acted | Installed | Committed | Aborted | Resumed
