@@ -1,6 +1,7 @@
 """Every error midstream raises on purpose, with its stable code.
 
-The first digit after ``M`` names the area: 1 query text, 2 plan, 3 running query, 4 data, 5 deployment.
+The first digit after ``M`` names the area: 1 query text, 2 plan, 3 running query, 4 data, 5 environment,
+6 topology and placement.
 An error has a primary line (lowercase, no full stop), optionally a detail (facts) and a hint (an action):
 
 >>> print(UnknownColumn('column "colour" does not exist in stream "bids"',
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable
 
 __all__ = [
+    "AlreadyInTopology",
     "AlreadyRunning",
     "AmbiguousColumn",
     "BadArgument",
@@ -25,14 +27,17 @@ __all__ = [
     "BadOption",
     "BadPlan",
     "BadStreamDeclaration",
+    "BadTopology",
     "BadWindow",
     "BrokenRun",
     "CheckpointMismatch",
+    "CyclicTopology",
     "DataError",
     "DecreasingWatermark",
     "DeploymentError",
     "DuplicateName",
     "FinishedRun",
+    "InvalidPlacement",
     "JavaMissing",
     "MalformedMessage",
     "MalformedRow",
@@ -40,6 +45,7 @@ __all__ = [
     "MigrationRefused",
     "MissingColumn",
     "NoControlDirectory",
+    "NoFreeSlot",
     "NotRunning",
     "NotStreaming",
     "NotSupported",
@@ -51,13 +57,18 @@ __all__ = [
     "PushedTypeMismatch",
     "QueryError",
     "RunError",
+    "SinkUnreachable",
     "SparkFailed",
     "SparkMissing",
+    "StateOutOfReach",
+    "TopologyError",
     "TypeMismatch",
     "UnboundedState",
     "UnknownColumn",
     "UnknownFormat",
     "UnknownFunction",
+    "UnknownLink",
+    "UnknownNode",
     "UnknownStream",
     "UnknownStreamPushed",
     "UnreadableFile",
@@ -358,6 +369,62 @@ class AlreadyRunning(DeploymentError):
     """Another process is running the query."""
 
     code = "M5007"
+
+
+class TopologyError(MidstreamError):
+    """A topology, a change of it, or a placement on it that is invalid; topology and placement stay as they were."""
+
+    code = "M6000"
+
+
+class BadTopology(TopologyError):
+    """A value of a node, a link, an event or a topology file that cannot be."""
+
+    code = "M6001"
+
+
+class UnknownNode(TopologyError):
+    code = "M6002"
+
+
+class UnknownLink(TopologyError):
+    code = "M6003"
+
+
+class AlreadyInTopology(TopologyError):
+    """A node or link is added that exists already."""
+
+    code = "M6004"
+
+
+class CyclicTopology(TopologyError):
+    """A link would lead rows back to where they came from."""
+
+    code = "M6005"
+
+
+class SinkUnreachable(TopologyError):
+    """No path leads from a source to where the rows are needed."""
+
+    code = "M6006"
+
+
+class NoFreeSlot(TopologyError):
+    """No node on the way has room for a stage."""
+
+    code = "M6007"
+
+
+class StateOutOfReach(TopologyError):
+    """A node is to be removed, and the state that it holds cannot be brought to any other."""
+
+    code = "M6008"
+
+
+class InvalidPlacement(TopologyError):
+    """A placement breaks one of the conditions for a valid deployment."""
+
+    code = "M6009"
 
 
 def shortened(text: str) -> str:
