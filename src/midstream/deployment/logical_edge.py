@@ -38,6 +38,8 @@ class ProducerEnd:
     messages: deque[Content] = field(default_factory=deque)
     is_connected: bool = False
     """Whether the consumer has said where to begin, since the route was last set or found broken."""
+    has_asked: bool = False
+    """Whether it has been asked for that."""
     next_to_send: int = 0
     has_progressed: bool = False
     """Whether the consumer has answered since the last look (see ``check_connection``)."""
@@ -50,7 +52,8 @@ class ProducerEnd:
     def set_route(self, route: Path, generation: int) -> None:
         """Connect anew, along another route."""
         assert generation >= self.generation, "generations never go back"
-        self.route, self.generation, self.is_connected = route, generation, False
+        self.route, self.generation = route, generation
+        self.is_connected = self.has_asked = False
 
     def take_cursor(self, next_expected: int, answers_connect: bool) -> None:
         """Drop what the consumer has taken; begin there if it answers a new connection."""
@@ -74,8 +77,8 @@ class ProducerEnd:
 
     def check_connection(self) -> None:
         """Take the connection for broken if messages wait and the consumer has not answered since the last look."""
-        if self.messages and not self.has_progressed:
-            self.is_connected = False
+        if not self.has_progressed and (self.messages or not self.is_connected):
+            self.is_connected = self.has_asked = False
         self.has_progressed = False
 
 

@@ -4,7 +4,8 @@
     consumer → producer     Cursor                            the same way back
     old node → new node     StateChunk                        along the path of a migration query (ISQD §5.2)
     new node → old node     StateCursor                       the same way back
-    coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, Reroute, RerouteState, MigrateStage
+    coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, Reroute, RerouteState,
+                            RescueState, ProvideState, MigrateStage
     node → coordinator      Prepared, Acted, Installed, Committed, Aborted, Resumed
 
 Every message may be lost, delayed or doubled: who waits for an answer asks again, and every message can be taken twice.
@@ -14,12 +15,12 @@ nothing about it.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.deployment.global_plan import NodeId, StageId
+from midstream.deployment.reconfiguration_marker import Marker as MarkerEntries
 from midstream.deployment.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
 
@@ -27,7 +28,6 @@ __all__ = [
     "Abort",
     "Aborted",
     "Acted",
-    "Action",
     "Commit",
     "Committed",
     "Connect",
@@ -35,6 +35,8 @@ __all__ = [
     "Control",
     "Cursor",
     "Data",
+    "DeployStage",
+    "DrainStage",
     "EnterMarker",
     "Envelope",
     "Installed",
@@ -44,31 +46,21 @@ __all__ = [
     "Path",
     "Prepare",
     "Prepared",
+    "ProvideState",
     "Report",
     "Reroute",
     "RerouteState",
+    "RescueState",
     "Resume",
     "Resumed",
     "StageContext",
     "StateChunk",
     "StateCursor",
+    "UpdateStage",
 ]
 
 Path = tuple[NodeId, ...]
 """Nodes, each linked with the next. A path of one node stays there."""
-
-
-class Action(enum.Enum):
-    """What a deployment context, and later the marker, tells a stage to do (ISQD §4)."""
-
-    DEPLOY = "deploy"
-    """Begin here; if the stage has run elsewhere, once its state has come."""
-    UPDATE = "update"
-    """Go on with another route to the consumer."""
-    DRAIN = "drain"
-    """End here: take no more rows, hand over how far they were taken."""
-    UPDATE_THEN_DRAIN = "update-then-drain"
-    """As drain, and send the state to where the stage goes on (the source of a migration query)."""
 
 
 # Along edges
@@ -88,9 +80,10 @@ class Marker:
 
     query: str
     generation: int
-    actions: Mapping[StageId, Action]
+    entries: MarkerEntries
+    """What fragments are to do. The nodes know it already from their deployment contexts."""
     passed_on_by: frozenset[StageId]
-    """The stages below which others still have to act: the marker goes no further than needed."""
+    """The stages that have others after them which are to act: the marker goes no further than needed."""
 
 
 Content = Data | Marker
@@ -166,19 +159,38 @@ class Envelope:
 
 
 @dataclass(frozen=True)
-class StageContext:
-    """A deployment context, as far as it concerns one stage on one node."""
+class DeployStage:
+    """A stage begins on this node; if it has run elsewhere, once its state has come."""
+
+    plan: StagePlan
+    route: Path
+    """The way to its consumer; empty for a sink."""
+    awaits_state: bool = False
+
+    @property
+    def stage(self) -> StageId:
+        return self.plan.stage.id
+
+
+@dataclass(frozen=True)
+class UpdateStage:
+    """A stage of this node gets another way to its consumer, or other producers."""
 
     stage: StageId
-    action: Action
-    route: Path = ()
-    """For stages that run here from now on: the way to the consumer. Empty for a sink."""
-    plan: StagePlan | None = None
-    """For a stage that is deployed."""
-    awaits_state: bool = False
-    """For a stage that is deployed: whether it has run elsewhere."""
-    state_path: Path = ()
-    """For a stage that ends here: the way to where it goes on."""
+    route: Path
+
+
+@dataclass(frozen=True)
+class DrainStage:
+    """A stage ends on this node and hands over to where it goes on: its state, how far it has come, its outbox."""
+
+    stage: StageId
+    state_path: Path
+    """The way to the new node; empty as long as there is none."""
+
+
+StageContext = DeployStage | UpdateStage | DrainStage
+"""A deployment context, as far as it concerns one stage on one node."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +246,24 @@ class Reroute:
 
 
 @dataclass(frozen=True)
+class RescueState:
+    """Look for the snapshot of a stage in what a lost node has stored. For whoever runs the node that gets it."""
+
+    stage: StageId
+    generation: int
+    lost_node: NodeId
+
+
+@dataclass(frozen=True)
+class ProvideState:
+    """The snapshot of a stage whose old node is lost, rescued from what the node had stored."""
+
+    stage: StageId
+    generation: int
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
 class RerouteState:
     """Another path for a stage's snapshot."""
 
@@ -253,7 +283,9 @@ class MigrateStage:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Control = Prepare | EnterMarker | Commit | Abort | Resume | Reroute | RerouteState | MigrateStage
+Control = (
+    Prepare | EnterMarker | Commit | Abort | Resume | Reroute | RerouteState | RescueState | ProvideState | MigrateStage
+)
 
 
 # To the coordinator

@@ -19,7 +19,8 @@ from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.deployment.global_plan import Stage, StageId
 from midstream.deployment.logical_edge import ConsumerEnd, ProducerEnd
-from midstream.deployment.messages import Action, Content, Data, Marker, Path
+from midstream.deployment.messages import Content, Data, Marker, Path
+from midstream.deployment.reconfiguration_marker import Action, MarkerEntry
 from midstream.deployment.stage_cell import StageCell, concatenated
 from midstream.deployment.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
@@ -53,6 +54,9 @@ class _Edges(msgspec.Struct, frozen=True):
     generation: int
     route: list[str]
     migrations: int
+    installed_in: int
+    acted_in: int
+    last_marker: int
     source: EventTimeProgress | None
     counters: dict[str, StreamCounters]
 
@@ -89,6 +93,12 @@ class StageInstance:
         self.ingest = None if source is None else Ingest({source.stream.name: source.stream})
         self.results: list[ReceivedRows] = []
         """What a sink has received and nobody has fetched yet."""
+        self.installed_in = generation
+        """The generation in which it began on this node."""
+        self.acted_in = 0
+        """The generation in which it last acted on a marker here."""
+        self.last_marker = 0
+        """The generation of the last marker that it met."""
         self.migrations = 0
         """The number of the last change of the stage's plan."""
         self._sent_frontier = BEGINNING
@@ -197,6 +207,9 @@ class StageInstance:
             output.generation,
             list(output.route),
             self.migrations,
+            self.installed_in,
+            self.acted_in,
+            self.last_marker,
             None if ingest is None else ingest.progress(),
             {} if ingest is None else ingest.counters,
         )
@@ -217,6 +230,8 @@ class StageInstance:
                 output.messages.append(content_from_bytes(files[_message_key(number)]))
         instance._saved = edges.first_number, edges.next_number
         instance.migrations = edges.migrations
+        instance.installed_in, instance.acted_in = edges.installed_in, edges.acted_in
+        instance.last_marker = edges.last_marker
         if plan.plan is not None:
             instance.cell = StageCell.restored(plan.plan, dict(_CellFiles(files).items()))
             instance._sent_frontier = instance.cell.frontier
@@ -239,7 +254,7 @@ class _DataHeader(msgspec.Struct, frozen=True, tag="data"):
 class _MarkerHeader(msgspec.Struct, frozen=True, tag="marker"):
     query: str
     generation: int
-    actions: dict[str, str]
+    entries: list[tuple[str, int, str, int | None]]
     passed_on_by: list[str]
 
 
@@ -250,8 +265,11 @@ class _Header(msgspec.Struct, frozen=True):
 def content_to_bytes(content: Content) -> bytes:
     """A message of an edge's log, for storage or for the way."""
     if isinstance(content, Marker):
-        actions = {stage: action.value for stage, action in sorted(content.actions.items())}
-        header = _MarkerHeader(content.query, content.generation, actions, sorted(content.passed_on_by))
+        entries = [
+            (fragment, version, entry.action.value, entry.new_version)
+            for (fragment, version), entry in content.entries.items()
+        ]
+        header = _MarkerHeader(content.query, content.generation, entries, sorted(content.passed_on_by))
         return to_bytes(_Header(header), [])
     rows = content.rows
     arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
@@ -264,8 +282,11 @@ def content_from_bytes(data: bytes) -> Content:
     header, batches = from_bytes(data, _Header)
     if isinstance(header.content, _MarkerHeader):
         marker = header.content
-        actions = {stage: Action(action) for stage, action in marker.actions.items()}
-        return Marker(marker.query, marker.generation, actions, frozenset(marker.passed_on_by))
+        entries = {
+            (fragment, version): MarkerEntry(Action(action), new_version)
+            for fragment, version, action, new_version in marker.entries
+        }
+        return Marker(marker.query, marker.generation, entries, frozenset(marker.passed_on_by))
     (batch,) = batches
     valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
     return Data(ReceivedRows(valid_from, valid_to, batch.columns[2:]), header.content.frontier)

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from midstream.algebra.plan import Alias, Join, Plan, Project, RemoteSource, Select, Union, Window
+from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.deployment.global_plan import NodeId, Stage, StageId
 
-__all__ = ["StagePlan", "stage_plans"]
+__all__ = ["StagePlan", "stage_plan_from_json", "stage_plan_to_json", "stage_plans"]
 
 
 @dataclass(frozen=True)
@@ -166,3 +168,16 @@ def _replaced(plan: Plan, replacements: Mapping[int, Plan]) -> Plan:
         return replacements[id(plan)]
     inputs: Iterable[Plan] = [_replaced(child, replacements) for child in plan.inputs]
     return plan.with_inputs(*inputs)
+
+
+def stage_plan_to_json(plan: StagePlan) -> dict[str, Any]:
+    """A stage and what it computes, as a value for ``json.dumps``."""
+    computed = None if plan.plan is None else plan_to_json(plan.plan)
+    return {"stage": asdict(plan.stage), "plan": computed, "leaf_of": dict(plan.leaf_of)}
+
+
+def stage_plan_from_json(data: Mapping[str, Any]) -> StagePlan:
+    """The stage that :func:`stage_plan_to_json` gave this for."""
+    stage = dict(data["stage"])
+    plan = None if data["plan"] is None else plan_from_json(data["plan"])
+    return StagePlan(Stage(**{**stage, "inputs": tuple(stage["inputs"])}), plan, dict(data["leaf_of"]))

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -133,6 +134,11 @@ class Topology:
     def is_route(self, route: Route) -> bool:
         """Whether rows can take this route."""
         return all(node in self._nodes for node in route) and all(map(self.carries_rows, route, route[1:]))
+
+    def carries_state(self, path: Route) -> bool:
+        """Whether state can take this path: over any links in either direction, and from a leaving node."""
+        with_leaving = bool(path) and path[0] in self._leaving
+        return bool(path) and all(there in self._any_hops(here, with_leaving) for here, there in pairwise(path))
 
     # Searches.
 

@@ -1,8 +1,9 @@
 """A node of the topology: the stages that run on it, and how it takes part in a reconfiguration.
 
-A node is a state machine. :meth:`Node.step` takes what has come (control messages, messages from other nodes, rows at
-its sources) and gives what is to be sent. It knows no clock and does no I/O: whoever runs it stores its state after
-each step, before anything is sent, and calls :meth:`Node.ask_again` from time to time, because messages may be lost.
+A node is a state machine. :meth:`NodeRuntime.step` takes what has come (control messages, messages from other nodes,
+rows at its sources) and gives what is to be sent. It knows no clock and does no I/O: whoever runs it stores its state
+after each step, before anything is sent, and calls :meth:`NodeRuntime.ask_again` from time to time, because messages
+may be lost.
 
 A stage on a node, seen by the reconfiguration with generation g (ISQD §4.2 and §6; the states are those of
 ``docs/deployment.md``):
@@ -26,7 +27,6 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -35,12 +35,13 @@ from midstream.deployment.messages import (
     Abort,
     Aborted,
     Acted,
-    Action,
     Commit,
     Committed,
     Connect,
     Control,
     Cursor,
+    DeployStage,
+    DrainStage,
     EnterMarker,
     Envelope,
     Installed,
@@ -50,6 +51,7 @@ from midstream.deployment.messages import (
     Path,
     Prepare,
     Prepared,
+    ProvideState,
     Report,
     Reroute,
     RerouteState,
@@ -58,13 +60,13 @@ from midstream.deployment.messages import (
     StageContext,
     StateChunk,
     StateCursor,
+    UpdateStage,
 )
 from midstream.deployment.stage_instance import StageInstance
-from midstream.deployment.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
 from midstream.runtime.framing import frame_prefix, split_frame
 
-__all__ = ["CHUNK_BYTES", "Arrival", "Node", "Outgoing"]
+__all__ = ["CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoing", "chunks_of"]
 
 CHUNK_BYTES = 1 << 20
 """A snapshot is sent in pieces of so many bytes, so that its first pieces are further on while the last are read."""
@@ -93,10 +95,10 @@ class Outgoing:
 
 
 @dataclass
-class _Awaiting:
+class Awaiting:
     """A stage that is to begin here when its state has come."""
 
-    context: StageContext
+    context: DeployStage
     generation: int
     chunks: list[bytes] = field(default_factory=list)
     way_back: Path | None = None
@@ -105,7 +107,7 @@ class _Awaiting:
 
 
 @dataclass
-class _Held:
+class Held:
     """A stage that has ended here, until it is certain that it runs elsewhere."""
 
     instance: StageInstance
@@ -117,14 +119,14 @@ class _Held:
     has_progressed: bool = False
 
 
-class Node:
-    """One node."""
+class NodeRuntime:
+    """What runs on one node."""
 
     def __init__(self, name: NodeId, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.name = name
         self.running: dict[StageId, StageInstance] = {}
-        self.held: dict[StageId, _Held] = {}
-        self.awaiting: dict[StageId, _Awaiting] = {}
+        self.held: dict[StageId, Held] = {}
+        self.awaiting: dict[StageId, Awaiting] = {}
         self.contexts: dict[tuple[str, int], dict[StageId, StageContext]] = {}
         """Contexts that the marker has not reached yet, by query and generation."""
         self.generations: dict[str, int] = {}
@@ -232,9 +234,7 @@ class Node:
             consumer.inputs[edge].connect(generation, way_back)
             return
         for awaiting in self.awaiting.values():
-            plan = awaiting.context.plan
-            assert plan is not None
-            if edge in plan.stage.inputs:
+            if edge in awaiting.context.plan.stage.inputs:
                 awaiting.connects[edge] = generation, way_back
 
     def _consumer_of(self, edge: StageId) -> StageInstance | None:
@@ -263,7 +263,7 @@ class Node:
                     self._post(end.way_back, Cursor(edge, end.generation, end.next_number, end.answers_connect))
                     end.is_to_answer = end.answers_connect = False
         for stage, held in self.held.items():
-            last = min(len(held.chunks), held.confirmed + CHUNKS_AHEAD)
+            last = min(len(held.chunks), held.confirmed + CHUNKS_AHEAD) if held.path else 0
             for number in range(held.next_to_send, last):
                 chunk = StateChunk(stage, held.generation, number, len(held.chunks), held.chunks[number])
                 self._post(held.path, chunk)
@@ -317,6 +317,10 @@ class Node:
                 held = self.held.get(stage)
                 if held is not None and held.generation == generation and held.path != path:
                     held.path, held.next_to_send = path, held.confirmed
+            case ProvideState(stage, generation, files):
+                awaiting = self.awaiting.get(stage)
+                if awaiting is not None and awaiting.generation == generation:
+                    self._install(stage, dict(files))
             case MigrateStage(stage, number, plan, strategy, options):
                 if stage in self.running:
                     self.running[stage].migrate(number, plan, strategy, options)
@@ -329,46 +333,46 @@ class Node:
             self.generations[query] = generation
             contexts = self.contexts[query, generation] = {}
             for context in message.contexts:
-                if context.action is not Action.DEPLOY:
+                if not isinstance(context, DeployStage):
                     contexts[context.stage] = context
                 elif context.awaits_state:
-                    self.awaiting[context.stage] = _Awaiting(context, generation)
+                    self.awaiting[context.stage] = Awaiting(context, generation)
                 else:
-                    assert context.plan is not None
+                    assert context.stage not in self.running, "I1: one instance of a stage"
                     self.running[context.stage] = StageInstance(context.plan, context.route, generation)
         for context in message.contexts:
-            if context.action is Action.DEPLOY and context.stage in self.running:
+            if isinstance(context, DeployStage) and self._runs_since(context.stage, generation):
                 self._report(Installed(self.name, query, generation, context.stage))
         self._report(Prepared(self.name, query, generation))
 
     def _meet(self, marker: Marker, instance: StageInstance) -> None:
         """A stage meets the marker: it passes it on, and acts if it has a context and has not acted yet."""
-        stage = instance.stage.id
-        context = self.contexts.get((marker.query, marker.generation), {}).pop(stage, None)
-        if context is None:
-            if stage in marker.actions and marker.generation == self.generations.get(marker.query):
-                self._report(Acted(self.name, marker.query, marker.generation, stage))
-            elif stage in marker.passed_on_by and marker.generation > instance.last_marker:
-                instance.output.append(marker)
-            instance.last_marker = max(instance.last_marker, marker.generation)
-            return
-        instance.last_marker = max(instance.last_marker, marker.generation)
-        if stage in marker.passed_on_by:
+        stage, generation = instance.stage.id, marker.generation
+        if stage in marker.passed_on_by and generation > instance.last_marker:
             instance.output.append(marker)
-        if context.action is Action.UPDATE:
-            instance.output.set_route(context.route, marker.generation)
-        else:
-            del self.running[stage]
-            chunks = _chunks(instance.save(), self._chunk_bytes)
-            self.held[stage] = _Held(instance, marker.generation, context.state_path, chunks)
-        self._report(Acted(self.name, marker.query, marker.generation, stage))
+        instance.last_marker = max(instance.last_marker, generation)
+        match self.contexts.get((marker.query, generation), {}).pop(stage, None):
+            case UpdateStage(route=route):
+                instance.acted_in = generation
+                if route != instance.output.route:
+                    instance.output.set_route(route, generation)
+            case DrainStage(state_path=path):
+                instance.acted_in = generation
+                del self.running[stage]
+                self.held[stage] = Held(instance, generation, path, chunks_of(instance.save(), self._chunk_bytes))
+        if instance.acted_in == generation:
+            self._report(Acted(self.name, marker.query, generation, stage))
 
     def _has_ended(self, stage: StageId, generation: int) -> bool:
         held = self.held.get(stage)
         return held is not None and held.generation == generation
 
+    def _runs_since(self, stage: StageId, generation: int) -> bool:
+        """Whether a stage began here in this generation."""
+        return stage in self.running and self.running[stage].installed_in == generation
+
     def _abort(self, query: str, generation: int, stage: StageId) -> None:
-        if stage in self.running and self.running[stage].installed_in == generation:
+        if self._runs_since(stage, generation):
             self._report(Installed(self.name, query, generation, stage))
             return
         awaiting = self.awaiting.get(stage)
@@ -382,21 +386,20 @@ class Node:
     def _take_chunk(self, chunk: StateChunk, way_back: Path) -> None:
         awaiting = self.awaiting.get(chunk.stage)
         if awaiting is None or awaiting.generation != chunk.generation:
-            running = self.running.get(chunk.stage)
-            if running is not None and running.installed_in == chunk.generation:
+            if self._runs_since(chunk.stage, chunk.generation):
                 self._post(way_back, StateCursor(chunk.stage, chunk.generation, chunk.count))
             return
         if chunk.number == len(awaiting.chunks):
             awaiting.chunks.append(chunk.data)
         self._post(way_back, StateCursor(chunk.stage, chunk.generation, len(awaiting.chunks)))
         if len(awaiting.chunks) == chunk.count:
-            self._install(chunk.stage)
+            self._install(chunk.stage, _files_of(awaiting.chunks))
 
-    def _install(self, stage: StageId) -> None:
+    def _install(self, stage: StageId, files: dict[str, bytes]) -> None:
         awaiting = self.awaiting.pop(stage)
         context = awaiting.context
-        assert context.plan is not None and stage not in self.running, "I1: one instance of a stage"
-        instance = StageInstance.restored(context.plan, _files(awaiting.chunks))
+        assert stage not in self.running, "I1: one instance of a stage"
+        instance = StageInstance.restored(context.plan, files)
         instance.installed_in = awaiting.generation
         instance.output.set_route(context.route, awaiting.generation)
         self.running[stage] = instance
@@ -408,11 +411,11 @@ class Node:
         self._out.reports.append(report)
 
 
-def _query_of(held: _Held) -> str:
+def _query_of(held: Held) -> str:
     return held.instance.stage.query
 
 
-def _chunks(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
+def chunks_of(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
     """A snapshot as pieces of at most so many bytes."""
     names = "\n".join(files).encode()
     content = b"".join([frame_prefix(names, [len(data) for data in files.values()]), *files.values()])
@@ -420,7 +423,7 @@ def _chunks(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
     return [whole[start : start + chunk_bytes] for start in range(0, len(whole), chunk_bytes)]
 
 
-def _files(chunks: Iterable[bytes]) -> dict[str, bytes]:
+def _files_of(chunks: Iterable[bytes]) -> dict[str, bytes]:
     whole = b"".join(chunks)
     content = whole[16:]
     assert hashlib.blake2b(content, digest_size=16).digest() == whole[:16], "a snapshot is not what was sent"
@@ -429,8 +432,3 @@ def _files(chunks: Iterable[bytes]) -> dict[str, bytes]:
         name: content[start : start + length]
         for name, (start, length) in zip(bytes(names).decode().split("\n"), places, strict=True)
     }
-
-
-def stage_plan_json(plan: StagePlan) -> dict[str, Any]:
-    """A stage with its plan as JSON."""
-    raise NotImplementedError

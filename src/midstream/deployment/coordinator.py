@@ -1,0 +1,489 @@
+"""The coordinator: decides where stages run, and sees each change through on the nodes (ISQD §6, Algorithm 1).
+
+Each change of a query's deployment is a *generation*, numbered per query, one at a time:
+
+    prepare    contexts go to all nodes concerned; each confirms
+    mark       the marker enters the query; stages act when it reaches them, and hand over to their successors
+    commit     every stage runs where it should: nodes forget contexts and snapshots; each confirms
+
+Topology events that come meanwhile take effect on the topology at once. A generation that has not been marked is given
+up and planned anew. One that has been marked goes on, on other paths where the old ones are gone. A stage that cannot
+reach its new node any more is called back: the new node is told not to begin, and only when it has confirmed that does
+the old one go on (a stage that has begun stays). Then the query is planned anew from where its stages really are.
+
+The coordinator knows no clock and does no I/O. It is a deterministic state machine: what it has been told (queries,
+events, reports), in this order, determines what it knows. So that list is its durable log (``coordinator_log``). What
+is to be sent, it gives as pairs of a node and a message; :meth:`Coordinator.ask_again` repeats what has not been
+answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from midstream.deployment.deployment_context import (
+    Redeployment,
+    ToBeDeployed,
+    ToBeUndeployed,
+    ToBeUpdated,
+    deploy,
+    redeploy,
+)
+from midstream.deployment.fragments import DeployedQuery, check_deployment
+from midstream.deployment.global_plan import GlobalPlan, NodeId, StageId
+from midstream.deployment.initial_placement import place_query
+from midstream.deployment.messages import (
+    Abort,
+    Aborted,
+    Acted,
+    Commit,
+    Committed,
+    Control,
+    DeployStage,
+    DrainStage,
+    EnterMarker,
+    Installed,
+    Marker,
+    Path,
+    Prepare,
+    Prepared,
+    Report,
+    RerouteState,
+    RescueState,
+    Resume,
+    Resumed,
+    StageContext,
+    UpdateStage,
+)
+from midstream.deployment.placement import Placement, QueryPlacement
+from midstream.deployment.placement_amendment import QueryAmendment, StageMove, amend
+from midstream.deployment.placement_strategy import PlacementStrategy
+from midstream.deployment.stage_plans import StagePlan
+from midstream.deployment.topology import Topology
+from midstream.deployment.topology_events import TopologyEvent
+
+__all__ = ["Coordinator", "Generation", "Instruction"]
+
+Instruction = tuple[NodeId, Control]
+"""A message for a node."""
+
+
+@dataclass
+class Generation:
+    """A change of one query's deployment under way."""
+
+    query: str
+    number: int
+    before: QueryPlacement
+    after: QueryPlacement
+    redeployment: Redeployment
+    moves: Mapping[StageId, StageMove]
+    contexts: Mapping[NodeId, tuple[StageContext, ...]]
+    marker: Marker
+    entry_stages: Mapping[NodeId, tuple[StageId, ...]]
+    unprepared: set[NodeId]
+    unacted: dict[StageId, NodeId]
+    """Stages that the marker has not reached, and where they run."""
+    uninstalled: dict[StageId, NodeId]
+    """Stages that have not begun where they should."""
+    state_paths: dict[StageId, Path]
+    """The ways of the states that move."""
+    uncommitted: set[NodeId] = field(default_factory=set)
+    called_back: dict[StageId, NodeId] = field(default_factory=dict)
+    """Stages that are not to begin on these nodes, which have not confirmed it yet."""
+    resuming: dict[StageId, NodeId] = field(default_factory=dict)
+    """Stages that are to go on where they were, which has not been confirmed yet."""
+    returned: set[StageId] = field(default_factory=set)
+    """Stages that go on where they were."""
+    phase: str = "prepare"
+    """What is under way: prepare, mark or commit."""
+
+    @property
+    def nodes(self) -> set[NodeId]:
+        return set(self.contexts)
+
+
+@dataclass
+class _Query:
+    """What the coordinator knows of a deployed query."""
+
+    plans: Mapping[StageId, StagePlan]
+    deployed: DeployedQuery
+    generation: int = 0
+    running: Generation | None = None
+    is_stale: bool = False
+    """Whether the topology has changed since the generation under way was planned."""
+
+
+class Coordinator:
+    """Plans and carries out deployments."""
+
+    def __init__(self, topology: Topology, strategy: PlacementStrategy | None = None) -> None:
+        self.topology = topology
+        self.placement = Placement()
+        self.plan = GlobalPlan([])
+        self.committed = 0
+        """How many generations have been carried out."""
+        self._strategy = strategy
+        self._queries: dict[str, _Query] = {}
+
+    # What is asked
+
+    def deploy(self, plans: Sequence[StagePlan]) -> list[Instruction]:
+        """Deploy a query that runs nowhere yet. Raises, and changes nothing, if it cannot be placed."""
+        query = plans[0].stage.query
+        plan = self.plan.with_query([stage_plan.stage for stage_plan in plans])
+        placed = place_query(plan, query, self.topology, self.placement, self._strategy)
+        self.plan = plan
+        known = self._queries[query] = _Query({p.stage.id: p for p in plans}, DeployedQuery(query))
+        nowhere = QueryPlacement(query)
+        return self._begin(known, nowhere, placed, deploy(plan, placed), ())
+
+    def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
+        """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
+        busy = {query for query, known in self._queries.items() if known.running is not None}
+        before = {query: self.placement.of(query) for query in busy}
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy)
+        instructions: list[Instruction] = []
+        for query, change in amendment.queries.items():
+            if query not in busy:
+                instructions += self._redeploy(self._queries[query], change)
+        for query in busy:
+            # Planned anew when it is clear where its stages are.
+            self.placement.put(before[query])
+            self._queries[query].is_stale = True
+            instructions += self._look_after(self._queries[query])
+        return instructions
+
+    def take(self, report: Report) -> list[Instruction]:
+        """Take what a node reports."""
+        known = self._queries.get(report.query)
+        generation = None if known is None else known.running
+        if known is None or generation is None or report.generation != generation.number:
+            return []
+        match report:
+            case Prepared(node=node):
+                generation.unprepared.discard(node)
+            case Acted(stage=stage):
+                generation.unacted.pop(stage, None)
+            case Installed(stage=stage):
+                generation.uninstalled.pop(stage, None)
+                generation.called_back.pop(stage, None)
+            case Aborted(stage=stage):
+                if stage in generation.called_back:
+                    del generation.called_back[stage]
+                    generation.uninstalled.pop(stage, None)
+                    old = generation.moves[stage].source
+                    assert old is not None
+                    if self._is_there(old):
+                        generation.resuming[stage] = old
+                        return [(old, Resume(report.query, generation.number, stage))]
+                    generation.returned.add(stage)
+            case Resumed(stage=stage):
+                if generation.resuming.pop(stage, None) is not None:
+                    generation.unacted.pop(stage, None)
+                    generation.returned.add(stage)
+            case Committed(node=node):
+                generation.uncommitted.discard(node)
+        return self._go_on(known, generation)
+
+    def ask_again(self) -> list[Instruction]:
+        """Repeat all that has not been answered."""
+        instructions: list[Instruction] = []
+        for known in self._queries.values():
+            if known.running is not None:
+                instructions += self._open_questions(known.running)
+        return instructions
+
+    # What is known
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no generation is under way."""
+        return all(known.running is None for known in self._queries.values())
+
+    def deployed(self, query: str) -> DeployedQuery:
+        """The fragments of a query, as of the last generation that was carried out."""
+        return self._queries[query].deployed
+
+    def generation(self, query: str) -> int:
+        """The number of the query's latest generation."""
+        return self._queries[query].generation
+
+    def under_way(self) -> Iterable[Generation]:
+        """The generations under way."""
+        return [known.running for known in self._queries.values() if known.running is not None]
+
+    # Generations
+
+    def _redeploy(self, known: _Query, change: QueryAmendment) -> list[Instruction]:
+        redeployment = redeploy(self.plan, known.deployed, change, self.topology)
+        if not redeployment.contexts:
+            known.deployed = redeployment.after
+            return []
+        return self._begin(known, change.before, change.after, redeployment, change.moves)
+
+    def _begin(
+        self,
+        known: _Query,
+        before: QueryPlacement,
+        after: QueryPlacement,
+        redeployment: Redeployment,
+        moves: Iterable[StageMove],
+    ) -> list[Instruction]:
+        known.generation += 1
+        known.is_stale = False
+        by_stage = {move.stage: move for move in moves}
+        state_paths = {
+            stage: (move.state_path or self.topology.state_path(move.source, move.target) or ())
+            for stage, move in by_stage.items()
+            if move.source is not None and move.target is not None
+        }
+        contexts = _stage_contexts(known.plans, after, redeployment, by_stage, state_paths)
+        unacted = {
+            context.stage: node for node, own in contexts.items() for context in own if not _is_deployed(context)
+        }
+        uninstalled = {
+            context.stage: node for node, own in contexts.items() for context in own if _is_deployed(context)
+        }
+        query = redeployment.query
+        passed_on_by = self._passing_on(query, unacted)
+        generation = known.running = Generation(
+            query,
+            known.generation,
+            before,
+            after,
+            redeployment,
+            by_stage,
+            contexts,
+            Marker(query, known.generation, redeployment.marker, passed_on_by),
+            self._entry_stages(query, before, after, unacted, passed_on_by),
+            set(contexts),
+            unacted,
+            uninstalled,
+            state_paths,
+        )
+        return [(node, Prepare(query, generation.number, own)) for node, own in contexts.items()]
+
+    def _go_on(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """The next phase, if all that this one waits for has been reported."""
+        if generation.phase == "prepare" and not generation.unprepared:
+            if known.is_stale and generation.moves:
+                return self._give_up(known, generation)
+            generation.phase = "mark"
+            if generation.unacted:
+                return self._enter(generation, generation.entry_stages) + self._rescues(generation)
+            if generation.uninstalled:
+                return self._rescues(generation)
+        if generation.phase == "mark":
+            waits = generation.unacted or generation.uninstalled or generation.called_back or generation.resuming
+            if not waits:
+                generation.phase = "commit"
+                generation.uncommitted = generation.nodes
+                return [(node, Commit(generation.query, generation.number)) for node in generation.nodes]
+        if generation.phase == "commit" and not generation.uncommitted:
+            return self._end(known, generation)
+        return []
+
+    def _end(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """The generation is over; plan anew if not all stages could move, or if the topology has changed since."""
+        self.committed += 1
+        known.running = None
+        known.deployed = generation.redeployment.after
+        if generation.returned:
+            actual = _with_returned(generation)
+            self.placement.put(actual)
+            change = QueryAmendment(
+                generation.query,
+                generation.before,
+                actual,
+                tuple(move for stage, move in generation.moves.items() if stage not in generation.returned),
+            )
+            known.deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+        elif not known.is_stale:
+            check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
+        if generation.returned or known.is_stale:
+            return self._plan_anew(known)
+        return []
+
+    def _plan_anew(self, known: _Query) -> list[Instruction]:
+        known.is_stale = False
+        query = known.deployed.query
+        change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        return self._redeploy(known, change.queries[query]) if query in change.queries else []
+
+    def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """Plan a generation anew that no stage has acted on."""
+        aborts: list[Instruction] = [
+            (node, Abort(generation.query, generation.number, tuple(c.stage for c in own)))
+            for node, own in generation.contexts.items()
+        ]
+        known.running = None
+        self.placement.put(generation.before)
+        return aborts + self._plan_anew(known)
+
+    def _look_after(self, known: _Query) -> list[Instruction]:
+        """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
+        generation = known.running
+        assert generation is not None
+        if generation.phase == "prepare" and known.is_stale and generation.moves:
+            return self._give_up(known, generation)
+        instructions: list[Instruction] = []
+        for stage, target in generation.uninstalled.items():
+            move = generation.moves.get(stage)
+            if move is None or move.source is None or stage in generation.called_back:
+                continue
+            path = generation.state_paths[stage]
+            if path and self.topology.carries_state(path):
+                continue
+            found = self.topology.state_path(move.source, target)
+            if found is not None:
+                generation.state_paths[stage] = found
+                instructions.append((move.source, RerouteState(stage, generation.number, found)))
+            elif known.is_stale and (self._is_there(move.source) or target not in self.topology.nodes):
+                generation.called_back[stage] = target
+                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+        return instructions
+
+    def _is_there(self, node: NodeId) -> bool:
+        """Whether a node can be asked for what it holds."""
+        return node in self.topology.nodes or node in self.topology.leaving
+
+    def _open_questions(self, generation: Generation) -> list[Instruction]:
+        query, number = generation.query, generation.number
+        instructions: list[Instruction] = []
+        if generation.phase == "prepare":
+            instructions += [(n, Prepare(query, number, generation.contexts[n])) for n in sorted(generation.unprepared)]
+        if generation.phase == "mark":
+            # The marker may be stuck where a link was cut: then it enters behind the cut.
+            waiting: dict[NodeId, list[StageId]] = {}
+            for stage, node in generation.unacted.items():
+                waiting.setdefault(node, []).append(stage)
+            instructions += self._enter(generation, waiting)
+            instructions += [
+                (node, Prepare(query, number, generation.contexts[node]))
+                for node in sorted(set(generation.uninstalled.values()))
+            ]
+            for stage in generation.uninstalled:
+                source = generation.moves[stage].source if stage in generation.moves else None
+                if source is not None and self._is_there(source):
+                    instructions.append((source, RerouteState(stage, number, generation.state_paths[stage])))
+            instructions += self._rescues(generation)
+            instructions += [(n, Abort(query, number, (stage,))) for stage, n in generation.called_back.items()]
+            instructions += [(n, Resume(query, number, stage)) for stage, n in generation.resuming.items()]
+        if generation.phase == "commit":
+            instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
+        return instructions
+
+    def _rescues(self, generation: Generation) -> list[Instruction]:
+        """Ask for the snapshots of stages whose old node is lost."""
+        lost = {
+            stage: move.source
+            for stage, move in generation.moves.items()
+            if move.source is not None and not self._is_there(move.source)
+        }
+        return [
+            (target, RescueState(stage, generation.number, lost[stage]))
+            for stage, target in generation.uninstalled.items()
+            if stage in lost and stage not in generation.called_back
+        ]
+
+    def _enter(self, generation: Generation, stages: Mapping[NodeId, Iterable[StageId]]) -> list[Instruction]:
+        return [(node, EnterMarker(generation.marker, tuple(own))) for node, own in stages.items()]
+
+    # The way of the marker
+
+    def _passing_on(self, query: str, acting: Iterable[StageId]) -> frozenset[StageId]:
+        """The stages that have an acting one after them."""
+        passing: set[StageId] = set()
+        for stage in reversed(self.plan.stages_of(query)):
+            consumer = self.plan.consumer_of(stage)
+            if consumer is not None and (consumer in acting or consumer in passing):
+                passing.add(stage)
+        return frozenset(passing)
+
+    def _entry_stages(
+        self,
+        query: str,
+        before: QueryPlacement,
+        after: QueryPlacement,
+        acting: Mapping[StageId, NodeId],
+        passing: frozenset[StageId],
+    ) -> dict[NodeId, tuple[StageId, ...]]:
+        """Where the marker enters: at the acting stages to which no other stage will bring it."""
+        entered: dict[NodeId, tuple[StageId, ...]] = {}
+        met: set[StageId] = set()
+        for stage in self.plan.stages_of(query):
+            is_brought = any(
+                producer in met and producer in passing and self._still_leads(before, after, producer, stage)
+                for producer in self.plan.stages[stage].inputs
+            )
+            if stage in acting and not is_brought:
+                entered[acting[stage]] = (*entered.get(acting[stage], ()), stage)
+            if is_brought or stage in acting:
+                met.add(stage)
+        return entered
+
+    def _still_leads(self, before: QueryPlacement, after: QueryPlacement, producer: StageId, consumer: StageId) -> bool:
+        """Whether what a producer sends from now on reaches the consumer where it has been so far."""
+        moves = before.nodes.get(producer) != after.nodes.get(producer)
+        # A stage that has ended goes on sending on its old route.
+        route = (before if moves else after).routes.get(producer)
+        return route is not None and route[-1] == before.nodes.get(consumer) and self.topology.is_route(route)
+
+
+def _is_deployed(context: StageContext) -> bool:
+    return isinstance(context, DeployStage)
+
+
+def _stage_contexts(
+    plans: Mapping[StageId, StagePlan],
+    after: QueryPlacement,
+    redeployment: Redeployment,
+    moves: Mapping[StageId, StageMove],
+    state_paths: Mapping[StageId, Path],
+) -> dict[NodeId, tuple[StageContext, ...]]:
+    """The contexts of fragments as contexts of stages, by node."""
+    contexts: dict[NodeId, list[StageContext]] = {}
+    before = redeployment.before.fragments
+    known_before = {stage: fragment for fragment in before.values() for stage in fragment.stages}
+
+    def add(node: NodeId, context: StageContext) -> None:
+        contexts.setdefault(node, []).append(context)
+
+    def add_staying_and_new(node: NodeId, stages: Iterable[StageId]) -> None:
+        for stage in stages:
+            route = after.routes.get(stage, ())
+            if stage in known_before and known_before[stage].node == node:
+                add(node, UpdateStage(stage, route))
+            else:
+                move = moves.get(stage)
+                add(node, DeployStage(plans[stage], route, awaits_state=move is not None and move.source is not None))
+
+    def add_leaving(node: NodeId, stages: Iterable[StageId]) -> None:
+        for stage in stages:
+            if after.nodes.get(stage) != node and stage in state_paths:
+                add(node, DrainStage(stage, state_paths[stage]))
+
+    for context in redeployment.contexts:
+        match context:
+            case ToBeDeployed(node, fragment):
+                add_staying_and_new(node, fragment.stages)
+            case ToBeUpdated(node, fragment_id, _, fragment):
+                add_staying_and_new(node, fragment.stages)
+                add_leaving(node, before[fragment_id].stages)
+            case ToBeUndeployed(node, fragment_id, _):
+                add_leaving(node, before[fragment_id].stages)
+    return {node: tuple(own) for node, own in contexts.items()}
+
+
+def _with_returned(generation: Generation) -> QueryPlacement:
+    """Where the stages of a query really are after some were called back."""
+    nodes = dict(generation.after.nodes)
+    routes = dict(generation.after.routes)
+    for stage in generation.returned:
+        nodes[stage] = generation.before.nodes[stage]
+        if stage in generation.before.routes:
+            routes[stage] = generation.before.routes[stage]
+    return replace(generation.after, nodes=nodes, routes=routes)

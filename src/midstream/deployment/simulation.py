@@ -1,0 +1,459 @@
+"""A discrete-event simulation: the same nodes and the same coordinator, on a virtual clock, with links that can fail.
+
+Nothing in here decides anything about queries: it brings messages from one to another, late or not at all. A message
+takes its link's latency and the time that its bytes need, after those before it; a cut link loses everything that is on
+its way. A node works on all that has come, which takes it a while (``Costs``), and takes what comes meanwhile in its
+next step. Control messages do not use the links; they may be lost or doubled. A node that crashes loses its memory and
+goes on from what it has stored; the coordinator goes on from its log. Everything is determined by the seed.
+
+Times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from midstream.deployment.coordinator import Coordinator, Instruction
+from midstream.deployment.global_plan import NodeId, StageId
+from midstream.deployment.messages import (
+    Control,
+    Data,
+    Envelope,
+    Numbered,
+    Prepare,
+    ProvideState,
+    Report,
+    RescueState,
+    StateChunk,
+)
+from midstream.deployment.node_runtime import Arrival, NodeRuntime, Outgoing
+from midstream.deployment.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.stage_plans import StagePlan
+from midstream.deployment.topology import Link, Topology
+from midstream.deployment.topology_events import (
+    AddLink,
+    AddNode,
+    LoseNode,
+    RemoveLink,
+    RemoveNode,
+    TopologyEvent,
+)
+from midstream.engine.state.window_store import ReceivedRows
+
+__all__ = ["Costs", "Delivery", "Simulation", "Unreliability"]
+
+_ENVELOPE_BYTES = 100
+
+
+@dataclass(frozen=True)
+class Costs:
+    """How long things take, in milliseconds."""
+
+    step: float = 0.1
+    """A node's step, whatever it does."""
+    row: float = 0.001
+    """Per row that a node takes."""
+    control: float = 1.0
+    """A message between the coordinator and a node, one way."""
+    context: float = 0.0
+    """Per deployment context that a node prepares."""
+    plan: float = 0.1
+    """Per query that the coordinator plans anew."""
+    monitor: float = 0.0
+    """Until the coordinator hears of a change of the topology."""
+    ask_again: float = 50.0
+    """How often nodes and coordinator repeat what has not been answered."""
+
+
+@dataclass(frozen=True)
+class Unreliability:
+    """How often control messages go wrong."""
+
+    lost: float = 0.0
+    doubled: float = 0.0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Results that have reached a sink."""
+
+    time: float
+    query: str
+    rows: ReceivedRows
+
+
+@dataclass
+class _Wire:
+    """One direction of a link."""
+
+    latency: float
+    bandwidth: float | None
+    """Bytes per millisecond."""
+    is_up: bool = True
+    cuts: int = 0
+    free_at: float = 0.0
+
+
+@dataclass
+class _Place:
+    """A node in the simulation."""
+
+    node: NodeRuntime
+    control: list[Control] = field(default_factory=list)
+    envelopes: list[Envelope] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    is_up: bool = True
+    is_scheduled: bool = False
+    crashes: int = 0
+    free_at: float = 0.0
+    stored: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class Figures:
+    """What happened in a simulation."""
+
+    envelopes: int = 0
+    bytes: int = 0
+    state_bytes: int = 0
+    control_messages: int = 0
+    lost_envelopes: int = 0
+    most_buffered: int = 0
+    """The most messages that were in one outbox at once."""
+
+
+class Simulation:
+    """A topology with queries on it, and its clock."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        costs: Costs | None = None,
+        unreliability: Unreliability | None = None,
+        seed: int = 0,
+        chunk_bytes: int = 1 << 16,
+    ) -> None:
+        self.now = 0.0
+        self.costs = costs or Costs()
+        self.deliveries: list[Delivery] = []
+        self.figures = Figures()
+        self._unreliability = unreliability or Unreliability()
+        self._random = random.Random(seed)
+        self._chunk_bytes = chunk_bytes
+        self._order = itertools.count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._wires: dict[tuple[NodeId, NodeId], _Wire] = {}
+        self._places: dict[NodeId, _Place] = {}
+        self._log: list[Callable[[Coordinator], list[Instruction]]] = []
+        self._untold: list[Callable[[Coordinator], list[Instruction]]] = []
+        self._begun_with = list(topology.nodes.values()), list(topology.links())
+        self._disks: dict[NodeId, dict[str, bytes]] = {}
+        self._owners: dict[StageId, NodeId] = {}
+        self.coordinator = Coordinator(topology)
+        self._coordinator_is_up = True
+        self._last_committed = 0
+        self.quiet_since = 0.0
+        """Since when no generation is under way."""
+        for node in topology.nodes:
+            self._add_place(node)
+        for link in topology.links():
+            self._raise(link)
+        self._repeat(self.costs.ask_again, self._ask_again)
+
+    # What happens, and when
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do something at a time."""
+        heapq.heappush(self._events, (max(time, self.now), next(self._order), action))
+
+    def run_until(self, time: float) -> None:
+        """Let time pass."""
+        while self._events and self._events[0][0] <= time:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        self.now = time
+
+    def run_until_quiet(self, at_most: float = 600_000.0) -> None:
+        """Let time pass until all rows have reached their sinks and no generation is under way."""
+        end = self.now + at_most
+        while not self.is_quiet:
+            assert self._events and self.now < end, "the deployment does not come to rest"
+            self.run_until(self.now + self.costs.ask_again)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits anywhere."""
+        return self.coordinator.is_idle and not any(
+            place.control or place.envelopes or place.arrivals or not place.is_up or _is_busy(place.node)
+            for place in self._places.values()
+        )
+
+    def deploy(self, plans: Sequence[StagePlan]) -> None:
+        """Deploy a query."""
+        self._tell(lambda coordinator: coordinator.deploy(plans))
+
+    def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
+        """Rows arise at a source."""
+        place = self._places[node]
+        place.arrivals.append(Arrival(stream, table, at_least))
+        self._schedule(place)
+
+    def change_topology(self, events: Sequence[TopologyEvent]) -> None:
+        """The topology changes: links and nodes at once, and the coordinator hears of it."""
+        for event in events:
+            self._change(event)
+        self.at(self.now + self.costs.monitor, lambda: self._tell(lambda coordinator: coordinator.apply(events)))
+
+    # Faults
+
+    def crash(self, node: NodeId, back_after: float) -> None:
+        """A node loses its memory and all that is on its way to it, and comes back."""
+        place = self._places[node]
+        if not place.is_up:
+            return
+        store_node(place.node, place.stored)
+        place.is_up = False
+        place.crashes += 1
+        place.envelopes, place.control = [], []
+        self.at(self.now + back_after, lambda: self._come_back(place))
+
+    def crash_coordinator(self, back_after: float) -> None:
+        """The coordinator loses its memory, and comes back from its log."""
+        if self._coordinator_is_up:
+            self._coordinator_is_up = False
+            self.at(self.now + back_after, self._coordinator_comes_back)
+
+    def flap(self, one: NodeId, other: NodeId, back_after: float) -> None:
+        """A link is interrupted for a while, which nobody reports: everything on its way is lost."""
+        wires = [wire for pair in ((one, other), (other, one)) if (wire := self._wires.get(pair)) is not None]
+        for wire in wires:
+            wire.cuts += 1
+            wire.is_up = False
+
+        def back() -> None:
+            for wire in wires:
+                wire.is_up = True
+
+        self.at(self.now + back_after, back)
+
+    # Nodes
+
+    def node(self, name: NodeId) -> NodeRuntime:
+        """What runs on a node."""
+        return self._places[name].node
+
+    def _add_place(self, node: NodeId) -> _Place:
+        place = self._places[node] = _Place(NodeRuntime(node, self._chunk_bytes))
+        return place
+
+    def _schedule(self, place: _Place) -> None:
+        if place.is_up and not place.is_scheduled:
+            place.is_scheduled = True
+            self.at(max(self.now, place.free_at), lambda: self._step(place))
+
+    def _step(self, place: _Place) -> None:
+        place.is_scheduled = False
+        if not place.is_up:
+            return
+        control, place.control = place.control, []
+        envelopes, place.envelopes = place.envelopes, []
+        arrivals, place.arrivals = place.arrivals, []
+        work = self.costs.step + self.costs.row * (sum(map(_rows_in, envelopes)) + sum(map(_rows_arrived, arrivals)))
+        work += self.costs.context * sum(len(m.contexts) for m in control if isinstance(m, Prepare))
+        out = place.node.step(control, envelopes, arrivals)
+        self._leave(place, out, self.now + work)
+
+    def _leave(self, place: _Place, out: Outgoing, time: float) -> None:
+        """What a step gives leaves the node at its end; results at once, because a sink stores them with its state."""
+        place.free_at = time
+        self._check_owners(place)
+        self.deliveries += [Delivery(time, query, rows) for query, rows in out.results]
+        crashes = place.crashes
+
+        def leave() -> None:
+            if place.crashes != crashes or not place.is_up:
+                return
+            for envelope in out.envelopes:
+                wire = self._wires.get((envelope.path[envelope.place - 1], envelope.node))
+                if wire is not None:
+                    self._send(wire, envelope)
+                else:
+                    self.figures.lost_envelopes += 1
+            for report in out.reports:
+                self._control_message(partial(self._take, report))
+
+        self.at(time, leave)
+
+    def _check_owners(self, place: _Place) -> None:
+        """I1: no stage runs on two nodes."""
+        name = place.node.name
+        for stage, instance in place.node.running.items():
+            self.figures.most_buffered = max(self.figures.most_buffered, len(instance.output.messages))
+            owner = self._owners.get(stage, name)
+            if owner != name and owner in self._places:
+                assert stage not in self._places[owner].node.running, f"I1: {stage} runs on {owner} and {name}"
+            self._owners[stage] = name
+
+    def _come_back(self, place: _Place) -> None:
+        place.node = restored_node(place.node.name, place.stored, self._chunk_bytes)
+        place.is_up = True
+        self._schedule(place)
+
+    # Links
+
+    def _raise(self, link: Link) -> None:
+        bandwidth = None if link.bandwidth_mbit_per_s is None else link.bandwidth_mbit_per_s * 125.0
+        for pair in ((link.child, link.parent), (link.parent, link.child)):
+            self._wires[pair] = _Wire(link.latency_ms, bandwidth)
+
+    def _cut(self, one: NodeId, other: NodeId) -> None:
+        for pair in ((one, other), (other, one)):
+            wire = self._wires.pop(pair, None)
+            if wire is not None:
+                wire.is_up = False
+                wire.cuts += 1
+
+    def _send(self, wire: _Wire, envelope: Envelope) -> None:
+        size = _bytes_of(envelope)
+        self.figures.envelopes += 1
+        self.figures.bytes += size
+        if isinstance(envelope.message, StateChunk):
+            self.figures.state_bytes += size
+        begins = max(self.now, wire.free_at)
+        wire.free_at = begins + (0.0 if wire.bandwidth is None else size / wire.bandwidth)
+        cuts = wire.cuts
+
+        def arrive() -> None:
+            place = self._places.get(envelope.node)
+            if wire.is_up and wire.cuts == cuts and place is not None and place.is_up:
+                place.envelopes.append(envelope)
+                self._schedule(place)
+            else:
+                self.figures.lost_envelopes += 1
+
+        self.at(wire.free_at + wire.latency, arrive)
+
+    def _change(self, event: TopologyEvent) -> None:
+        match event:
+            case AddLink(link):
+                self._raise(link)
+            case RemoveLink(child, parent):
+                self._cut(child, parent)
+            case AddNode(node):
+                if node.id not in self._places:
+                    self._add_place(node.id)
+            case RemoveNode():
+                # It is switched off when its state has been fetched, which the simulation does not model.
+                pass
+            case LoseNode(lost):
+                place = self._places.pop(lost)
+                store_node(place.node, place.stored)
+                place.is_up = False
+                self._disks[lost] = place.stored
+                for pair in [pair for pair in self._wires if lost in pair]:
+                    self._cut(*pair)
+
+    # Control messages
+
+    def _tell(self, told: Callable[[Coordinator], list[Instruction]]) -> None:
+        """The coordinator is told something that must not get lost: it waits until it is there."""
+        if not self._coordinator_is_up:
+            self._untold.append(told)
+            return
+        instructions = told(self.coordinator)
+        self._log.append(told)
+        self._instruct(instructions, planned=True)
+
+    def _take(self, report: Report) -> None:
+        if self._coordinator_is_up:
+            self._log.append(lambda coordinator: coordinator.take(report))
+            self._instruct(self.coordinator.take(report))
+            if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
+                self._last_committed, self.quiet_since = self.coordinator.committed, self.now
+
+    def _instruct(self, instructions: Iterable[Instruction], planned: bool = False) -> None:
+        instructions = list(instructions)
+        queries = {message.query for _, message in instructions if isinstance(message, Prepare)}
+        delay = self.costs.plan * len(queries) if planned else 0.0
+        for node, message in instructions:
+            self.at(self.now + delay, partial(self._control_message, partial(self._hear, node, message)))
+
+    def _hear(self, node: NodeId, message: Control) -> None:
+        place = self._places.get(node)
+        if place is None or not place.is_up:
+            return
+        if isinstance(message, RescueState):
+            files = stored_stage(self._disks.get(message.lost_node, {}), message.stage)
+            if files is None:
+                return
+            message = ProvideState(message.stage, message.generation, files)
+        place.control.append(message)
+        self._schedule(place)
+
+    def _control_message(self, arrive: Callable[[], None]) -> None:
+        self.figures.control_messages += 1
+        unreliability = self._unreliability
+        if self._random.random() < unreliability.lost:
+            return
+        self.at(self.now + self.costs.control, arrive)
+        if self._random.random() < unreliability.doubled:
+            self.at(self.now + self.costs.control * (1 + self._random.random() * 5), arrive)
+
+    def _ask_again(self) -> None:
+        for place in list(self._places.values()):
+            if place.is_up and _is_busy(place.node):
+                self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
+        if self._coordinator_is_up:
+            self._instruct(self.coordinator.ask_again())
+
+    def _repeat(self, interval: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            action()
+            self.at(self.now + interval, act)
+
+        self.at(self.now + interval, act)
+
+    def _coordinator_comes_back(self) -> None:
+        """All that it was told, told again in the same order, makes the same coordinator."""
+        nodes, links = self._begun_with
+        self.coordinator = Coordinator(Topology(nodes, links))
+        for told in self._log:
+            told(self.coordinator)
+        self._coordinator_is_up = True
+        untold, self._untold = self._untold, []
+        for told in untold:
+            self._tell(told)
+
+
+def _is_busy(node: NodeRuntime) -> bool:
+    """Whether something waits for an answer, or for the rest of a reconfiguration."""
+    outputs = (i.output for i in node.running.values() if not i.is_sink)
+    return bool(node.held or node.awaiting) or any(output.messages or not output.is_connected for output in outputs)
+
+
+def _rows_in(envelope: Envelope) -> int:
+    message = envelope.message
+    if isinstance(message, Numbered) and isinstance(message.content, Data):
+        return len(message.content.rows)
+    return 0
+
+
+def _rows_arrived(arrival: Arrival) -> int:
+    return 0 if arrival.table is None else arrival.table.num_rows
+
+
+def _bytes_of(envelope: Envelope) -> int:
+    message = envelope.message
+    if isinstance(message, StateChunk):
+        return _ENVELOPE_BYTES + len(message.data)
+    if isinstance(message, Numbered) and isinstance(message.content, Data):
+        rows = message.content.rows
+        return _ENVELOPE_BYTES + 16 * len(rows) + sum(int(column.nbytes) for column in rows.columns)
+    return _ENVELOPE_BYTES
