@@ -21,7 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json
 from midstream.deployment.deployment_context import (
     Redeployment,
     ToBeDeployed,
@@ -45,6 +48,7 @@ from midstream.deployment.messages import (
     EnterMarker,
     Installed,
     Marker,
+    MigrateStage,
     Path,
     Prepare,
     Prepared,
@@ -54,6 +58,7 @@ from midstream.deployment.messages import (
     Resume,
     Resumed,
     StageContext,
+    StageMigrated,
     UpdateStage,
 )
 from midstream.deployment.placement import Placement, QueryPlacement
@@ -62,6 +67,7 @@ from midstream.deployment.placement_strategy import PlacementStrategy
 from midstream.deployment.stage_plans import StagePlan
 from midstream.deployment.topology import Topology
 from midstream.deployment.topology_events import TopologyEvent
+from midstream.errors import MigrationRefused
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -112,6 +118,14 @@ class _Query:
     deployed: DeployedQuery
     generation: int = 0
     running: Generation | None = None
+    current: dict[StageId, Plan] = field(default_factory=dict)
+    """The plan that each stage has, or is changing to."""
+    migrations: int = 0
+    migrating: dict[StageId, MigrateStage] = field(default_factory=dict)
+    """Changes of plans that have not been confirmed."""
+    refusals: dict[StageId, str] = field(default_factory=dict)
+    given_up: dict[tuple[int, StageId], NodeId] = field(default_factory=dict)
+    """Stages of generations that were given up, and the nodes that have not confirmed it."""
     is_stale: bool = False
     """Whether the topology has changed since the generation under way was planned."""
 
@@ -137,6 +151,7 @@ class Coordinator:
         placed = place_query(plan, query, self.topology, self.placement, self._strategy)
         self.plan = plan
         known = self._queries[query] = _Query({p.stage.id: p for p in plans}, DeployedQuery(query))
+        known.current = {p.stage.id: p.plan for p in plans if p.plan is not None}
         nowhere = QueryPlacement(query)
         return self._begin(known, nowhere, placed, deploy(plan, placed), ())
 
@@ -156,11 +171,43 @@ class Coordinator:
             instructions += self._look_after(self._queries[query])
         return instructions
 
+    def migrate(
+        self, plans: Sequence[StagePlan], strategy: str = "jisc", options: Mapping[str, Any] | None = None
+    ) -> list[Instruction]:
+        """Replace the plans of a query's stages, where they run, by equivalent ones. Raises if the stages differ."""
+        query = plans[0].stage.query
+        known = self._queries[query]
+        if {p.stage.id: (p.stage, dict(p.leaf_of)) for p in plans} != {
+            p.stage.id: (p.stage, dict(p.leaf_of)) for p in known.plans.values()
+        }:
+            raise MigrationRefused(
+                f'the new plan of query "{query}" consists of other stages',
+                detail="While a query is deployed, plans can change inside its stages only.",
+                hint="Deploy it with joins_together=True to keep the joins in one stage.",
+            )
+        known.migrations += 1
+        known.refusals = {}
+        changed = [p for p in plans if p.plan is not None and p.plan != known.current[p.stage.id]]
+        for plan in changed:
+            assert plan.plan is not None
+            known.current[plan.stage.id] = plan.plan
+            known.migrating[plan.stage.id] = MigrateStage(
+                query, plan.stage.id, known.migrations, plan_to_json(plan.plan), strategy, options or {}
+            )
+        return self._stage_migrations(known)
+
     def take(self, report: Report) -> list[Instruction]:
         """Take what a node reports."""
         known = self._queries.get(report.query)
+        if known is not None and isinstance(report, StageMigrated):
+            self._take_migrated(known, report)
+            return []
+        if known is not None and isinstance(report, Aborted):
+            known.given_up.pop((report.generation, report.stage), None)
         generation = None if known is None else known.running
-        if known is None or generation is None or report.generation != generation.number:
+        if known is None or generation is None or isinstance(report, StageMigrated):
+            return []
+        if report.generation != generation.number:
             return []
         match report:
             case Prepared(node=node):
@@ -194,14 +241,39 @@ class Coordinator:
         for known in self._queries.values():
             if known.running is not None:
                 instructions += self._open_questions(known.running)
+            else:
+                instructions += self._stage_migrations(known)
+            instructions += self._aborts(known)
         return instructions
+
+    def _take_migrated(self, known: _Query, report: StageMigrated) -> None:
+        waiting = known.migrating.get(report.stage)
+        if waiting is not None and waiting.number == report.number:
+            del known.migrating[report.stage]
+            if report.refusal is not None:
+                known.refusals[report.stage] = report.refusal
+
+    def _stage_migrations(self, known: _Query) -> list[Instruction]:
+        """Plans to be replaced where stages run; a stage that is on its way is asked when it has come."""
+        if known.running is not None:
+            return []
+        return [
+            (fragment.node, known.migrating[stage])
+            for fragment in known.deployed.fragments.values()
+            for stage in fragment.stages
+            if stage in known.migrating
+        ]
 
     # What is known
 
     @property
     def is_idle(self) -> bool:
-        """Whether no generation is under way."""
-        return all(known.running is None for known in self._queries.values())
+        """Whether no generation is under way, and no plan is being replaced."""
+        return not any(known.running or known.migrating or known.given_up for known in self._queries.values())
+
+    def refusals(self, query: str) -> Mapping[StageId, str]:
+        """The stages that refused the last change of their plan, and why."""
+        return self._queries[query].refusals
 
     def deployed(self, query: str) -> DeployedQuery:
         """The fragments of a query, as of the last generation that was carried out."""
@@ -305,7 +377,7 @@ class Coordinator:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
         if generation.returned or known.is_stale:
             return self._plan_anew(known)
-        return []
+        return self._stage_migrations(known)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
         known.is_stale = False
@@ -315,13 +387,14 @@ class Coordinator:
 
     def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""
-        aborts: list[Instruction] = [
-            (node, Abort(generation.query, generation.number, tuple(c.stage for c in own)))
-            for node, own in generation.contexts.items()
-        ]
+        known.given_up |= {(generation.number, stage): node for stage, node in generation.uninstalled.items()}
         known.running = None
         self.placement.put(generation.before)
-        return aborts + self._plan_anew(known)
+        return self._aborts(known) + self._plan_anew(known)
+
+    def _aborts(self, known: _Query) -> list[Instruction]:
+        query = known.deployed.query
+        return [(node, Abort(query, generation, (stage,))) for (generation, stage), node in known.given_up.items()]
 
     def _look_after(self, known: _Query) -> list[Instruction]:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""

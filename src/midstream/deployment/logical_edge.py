@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from midstream.algebra.window_spec import BEGINNING
 from midstream.deployment.messages import Content, Data, Path
+from midstream.deployment.patience import Patience
 
 __all__ = ["ConsumerEnd", "ProducerEnd"]
 
@@ -41,8 +42,7 @@ class ProducerEnd:
     has_asked: bool = False
     """Whether it has been asked for that."""
     next_to_send: int = 0
-    has_progressed: bool = False
-    """Whether the consumer has answered since the last look (see ``check_connection``)."""
+    patience: Patience = field(default_factory=Patience)
 
     def append(self, content: Content) -> None:
         """Put a message at the end of the log."""
@@ -54,11 +54,12 @@ class ProducerEnd:
         assert generation >= self.generation, "generations never go back"
         self.route, self.generation = route, generation
         self.is_connected = self.has_asked = False
+        self.patience.answered()
 
     def take_cursor(self, next_expected: int, answers_connect: bool) -> None:
         """Drop what the consumer has taken; begin there if it answers a new connection."""
         assert next_expected <= self.next_number, "I3: nobody has taken what was never sent"
-        self.has_progressed = True
+        self.patience.answered()
         while self.first_number < next_expected:
             self.messages.popleft()
             self.first_number += 1
@@ -76,10 +77,9 @@ class ProducerEnd:
             self.next_to_send = self.next_number
 
     def check_connection(self) -> None:
-        """Take the connection for broken if messages wait and the consumer has not answered since the last look."""
-        if not self.has_progressed and (self.messages or not self.is_connected):
+        """Take the connection for broken if messages wait and the consumer has not answered for a while."""
+        if (self.messages or not self.is_connected) and self.patience.is_over():
             self.is_connected = self.has_asked = False
-        self.has_progressed = False
 
 
 @dataclass

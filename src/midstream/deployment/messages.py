@@ -4,9 +4,9 @@
     consumer → producer     Cursor                            the same way back
     old node → new node     StateChunk                        along the path of a migration query (ISQD §5.2)
     new node → old node     StateCursor                       the same way back
-    coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, Reroute, RerouteState,
+    coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, RerouteState,
                             RescueState, ProvideState, MigrateStage
-    node → coordinator      Prepared, Acted, Installed, Committed, Aborted, Resumed
+    node → coordinator      Prepared, Acted, Installed, Committed, Aborted, Resumed, StageMigrated
 
 Every message may be lost, delayed or doubled: who waits for an answer asks again, and every message can be taken twice.
 A message between nodes travels in an ``Envelope`` that names all nodes of its path, so nodes in between need to know
@@ -48,12 +48,12 @@ __all__ = [
     "Prepared",
     "ProvideState",
     "Report",
-    "Reroute",
     "RerouteState",
     "RescueState",
     "Resume",
     "Resumed",
     "StageContext",
+    "StageMigrated",
     "StateChunk",
     "StateCursor",
     "UpdateStage",
@@ -237,15 +237,6 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Reroute:
-    """Another route to a stage's consumer, at once."""
-
-    stage: StageId
-    generation: int
-    route: Path
-
-
-@dataclass(frozen=True)
 class RescueState:
     """Look for the snapshot of a stage in what a lost node has stored. For whoever runs the node that gets it."""
 
@@ -276,16 +267,16 @@ class RerouteState:
 class MigrateStage:
     """Replace the plan of a stage, where it runs, by an equivalent one."""
 
+    query: str
     stage: StageId
     number: int
+    """Counts the changes of the query's plans."""
     plan: dict[str, Any]
     strategy: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Control = (
-    Prepare | EnterMarker | Commit | Abort | Resume | Reroute | RerouteState | RescueState | ProvideState | MigrateStage
-)
+Control = Prepare | EnterMarker | Commit | Abort | Resume | RerouteState | RescueState | ProvideState | MigrateStage
 
 
 # To the coordinator
@@ -343,4 +334,15 @@ class Resumed:
     stage: StageId
 
 
-Report = Prepared | Acted | Installed | Committed | Aborted | Resumed
+@dataclass(frozen=True)
+class StageMigrated:
+    """The plan of a stage has been replaced, or the strategy has refused it."""
+
+    node: NodeId
+    query: str
+    stage: StageId
+    number: int
+    refusal: str | None = None
+
+
+Report = Prepared | Acted | Installed | Committed | Aborted | Resumed | StageMigrated

@@ -53,15 +53,16 @@ from midstream.deployment.messages import (
     Prepared,
     ProvideState,
     Report,
-    Reroute,
     RerouteState,
     Resume,
     Resumed,
     StageContext,
+    StageMigrated,
     StateChunk,
     StateCursor,
     UpdateStage,
 )
+from midstream.deployment.patience import Patience
 from midstream.deployment.stage_instance import StageInstance
 from midstream.engine.state.window_store import ReceivedRows
 from midstream.runtime.framing import frame_prefix, split_frame
@@ -116,7 +117,7 @@ class Held:
     chunks: list[bytes]
     confirmed: int = 0
     next_to_send: int = 0
-    has_progressed: bool = False
+    patience: Patience = field(default_factory=Patience)
 
 
 class NodeRuntime:
@@ -160,9 +161,8 @@ class NodeRuntime:
         for output in self._outputs():
             output.output.check_connection()
         for held in self.held.values():
-            if not held.has_progressed:
+            if held.confirmed < len(held.chunks) and held.patience.is_over():
                 held.next_to_send = held.confirmed
-            held.has_progressed = False
         self._work()
         return self._out
 
@@ -225,7 +225,8 @@ class NodeRuntime:
             case StateCursor(stage, generation, next_expected):
                 held = self.held.get(stage)
                 if held is not None and held.generation == generation:
-                    held.confirmed, held.has_progressed = next_expected, True
+                    held.confirmed = next_expected
+                    held.patience.answered()
                     held.next_to_send = max(held.next_to_send, next_expected)
 
     def _connect(self, edge: StageId, generation: int, way_back: Path) -> None:
@@ -309,10 +310,6 @@ class NodeRuntime:
                     self.contexts.get((query, generation), {}).pop(stage, None)
                 if stage in self.running:
                     self._report(Resumed(self.name, query, generation, stage))
-            case Reroute(stage, generation, route):
-                for instance in self._instances(stage):
-                    if generation >= instance.output.generation and instance.output.route != route:
-                        instance.output.set_route(route, generation)
             case RerouteState(stage, generation, path):
                 held = self.held.get(stage)
                 if held is not None and held.generation == generation and held.path != path:
@@ -321,9 +318,10 @@ class NodeRuntime:
                 awaiting = self.awaiting.get(stage)
                 if awaiting is not None and awaiting.generation == generation:
                     self._install(stage, dict(files))
-            case MigrateStage(stage, number, plan, strategy, options):
+            case MigrateStage(query, stage, number, plan, strategy, options):
                 if stage in self.running:
-                    self.running[stage].migrate(number, plan, strategy, options)
+                    refusal = self.running[stage].migrate(number, plan, strategy, options)
+                    self._report(StageMigrated(self.name, query, stage, number, refusal))
 
     def _prepare(self, message: Prepare) -> None:
         query, generation = message.query, message.generation
@@ -331,6 +329,7 @@ class NodeRuntime:
             return
         if generation > self.generations.get(query, 0):
             self.generations[query] = generation
+            self._forget_before(query, generation)
             contexts = self.contexts[query, generation] = {}
             for context in message.contexts:
                 if not isinstance(context, DeployStage):
@@ -344,6 +343,14 @@ class NodeRuntime:
             if isinstance(context, DeployStage) and self._runs_since(context.stage, generation):
                 self._report(Installed(self.name, query, generation, context.stage))
         self._report(Prepared(self.name, query, generation))
+
+    def _forget_before(self, query: str, generation: int) -> None:
+        """Forget contexts of earlier generations: they were given up."""
+        for known in [key for key in self.contexts if key[0] == query and key[1] < generation]:
+            del self.contexts[known]
+        for stage, awaiting in list(self.awaiting.items()):
+            if awaiting.context.plan.stage.query == query and awaiting.generation < generation:
+                del self.awaiting[stage]
 
     def _meet(self, marker: Marker, instance: StageInstance) -> None:
         """A stage meets the marker: it passes it on, and acts if it has a context and has not acted yet."""

@@ -24,6 +24,7 @@ from midstream.deployment.reconfiguration_marker import Action, MarkerEntry
 from midstream.deployment.stage_cell import StageCell, concatenated
 from midstream.deployment.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
+from midstream.errors import BadPlan, MigrationRefused
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import EventTimeProgress
 from midstream.runtime.state_backend import refusing_damage
@@ -54,6 +55,7 @@ class _Edges(msgspec.Struct, frozen=True):
     generation: int
     route: list[str]
     migrations: int
+    refusal: str | None
     installed_in: int
     acted_in: int
     last_marker: int
@@ -101,6 +103,8 @@ class StageInstance:
         """The generation of the last marker that it met."""
         self.migrations = 0
         """The number of the last change of the stage's plan."""
+        self.refusal: str | None = None
+        """Why that was refused, if it was."""
         self._sent_frontier = BEGINNING
         self._saved = (0, 0)
         """From and up to which message the outbox has been saved."""
@@ -158,14 +162,20 @@ class StageInstance:
         if has_taken:
             self._push(taken)
 
-    def migrate(self, number: int, plan: dict[str, Any], strategy: str, options: Mapping[str, Any]) -> None:
-        """Replace the stage's plan by an equivalent one; a change that was made already is passed over."""
-        assert self.cell is not None
-        if number > self.migrations:
-            self.migrations = number
-            first = self.plan.plan
-            assert first is not None
-            self.cell.migrate(plan_from_json(plan, first.derived_from), strategy, options)
+    def migrate(self, number: int, plan: dict[str, Any], strategy: str, options: Mapping[str, Any]) -> str | None:
+        """Replace the stage's plan by an equivalent one; why not, if the strategy refuses it.
+
+        A change that was made already, or refused, is passed over.
+        """
+        assert self.cell is not None and self.plan.plan is not None
+        if number <= self.migrations:
+            return self.refusal
+        self.migrations, self.refusal = number, None
+        try:
+            self.cell.migrate(plan_from_json(plan, self.plan.plan.derived_from), strategy, options)
+        except (BadPlan, MigrationRefused) as refused:
+            self.refusal = str(refused)
+        return self.refusal
 
     def _push(self, taken: dict[str, list[ReceivedRows]]) -> None:
         if self.cell is None:
@@ -207,6 +217,7 @@ class StageInstance:
             output.generation,
             list(output.route),
             self.migrations,
+            self.refusal,
             self.installed_in,
             self.acted_in,
             self.last_marker,
@@ -229,7 +240,7 @@ class StageInstance:
             for number in range(edges.first_number, edges.next_number):
                 output.messages.append(content_from_bytes(files[_message_key(number)]))
         instance._saved = edges.first_number, edges.next_number
-        instance.migrations = edges.migrations
+        instance.migrations, instance.refusal = edges.migrations, edges.refusal
         instance.installed_in, instance.acted_in = edges.installed_in, edges.acted_in
         instance.last_marker = edges.last_marker
         if plan.plan is not None:

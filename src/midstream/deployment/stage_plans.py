@@ -83,8 +83,11 @@ class _Cutting:
             return self.producers_of(plan.left) + self.producers_of(plan.right)
         leaves: dict[str, RemoteSource] = {}
         cut = self._cut(plan, below, leaves)
+        # In an order that does not depend on that of the joins: stages keep their names when it changes.
         leaf_of = {
-            producer: identity for identity, leaf in leaves.items() for producer in self.producers_of(leaf.subplan)
+            producer: identity
+            for identity, leaf in sorted(leaves.items())
+            for producer in self.producers_of(leaf.subplan)
         }
         name = f"{type(below).__name__.lower()}-{self._number()}"
         return [self._add(name, cut, leaf_of, is_stateful=any(node.is_stateful for node in cut.walk()))]
