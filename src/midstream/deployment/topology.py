@@ -188,7 +188,7 @@ class Topology:
         The search goes from both ends and widens the side with fewer links to look at, so that it rarely looks at all
         the children of a node near the cloud.
         """
-        if not (start in self._nodes or start in self._leaving) or end not in self._nodes:
+        if not self._is_known(start) or end not in self._nodes:
             return None
         if start == end:
             return (start,)
@@ -223,12 +223,19 @@ class Topology:
         return found
 
     def _any_hops(self, node: NodeId, with_leaving: bool) -> list[NodeId]:
-        hops = {*self._parents.get(node, {}), *self._peers.get(node, {}), *self._children.get(node, {})}
+        """The nodes that state reaches over one link: those above first, for devices make poor relays."""
+        hops = [*sorted(self._parents.get(node, {})), *sorted(self._peers.get(node, {}))]
+        hops += sorted(self._children.get(node, {}))
         if with_leaving:
-            hops.update(
-                there for there in self._leaving_links.get(node, {}) if there in self._nodes or there in self._leaving
+            left = self._leaving_links.get(node, {})
+            hops += sorted(
+                (other for other in left if self._is_known(other)),
+                key=lambda other: (left[other].parent == node, other),
             )
-        return sorted(hops)
+        return hops
+
+    def _is_known(self, node: NodeId) -> bool:
+        return node in self._nodes or node in self._leaving
 
     def _degree(self, frontier: list[NodeId]) -> int:
         return sum(
