@@ -21,6 +21,8 @@ from functools import partial
 import pyarrow as pa
 
 from midstream.deployment.coordinator import Coordinator, Instruction
+from midstream.deployment.coordinator_log import CoordinatorLog
+from midstream.deployment.coordinator_requests import Beginning, ChangeTopology, DeployQuery, TakeReport, Told, tell
 from midstream.deployment.global_plan import NodeId, StageId
 from midstream.deployment.messages import (
     Control,
@@ -151,9 +153,9 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._wires: dict[tuple[NodeId, NodeId], _Wire] = {}
         self._places: dict[NodeId, _Place] = {}
-        self._log: list[Callable[[Coordinator], list[Instruction]]] = []
-        self._untold: list[Callable[[Coordinator], list[Instruction]]] = []
-        self._begun_with = list(topology.nodes.values()), list(topology.links())
+        self._log = CoordinatorLog()
+        self._log.append([("", Beginning.of(topology))])
+        self._untold: list[Told] = []
         self._disks: dict[NodeId, dict[str, bytes]] = {}
         self._owners: dict[StageId, NodeId] = {}
         self.coordinator = Coordinator(topology)
@@ -197,7 +199,7 @@ class Simulation:
 
     def deploy(self, plans: Sequence[StagePlan]) -> None:
         """Deploy a query."""
-        self._tell(lambda coordinator: coordinator.deploy(plans))
+        self._tell(DeployQuery(tuple(plans)))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
         """Rows arise at a source."""
@@ -209,7 +211,7 @@ class Simulation:
         """The topology changes: links and nodes at once, and the coordinator hears of it."""
         for event in events:
             self._change(event)
-        self.at(self.now + self.costs.monitor, lambda: self._tell(lambda coordinator: coordinator.apply(events)))
+        self.at(self.now + self.costs.monitor, lambda: self._tell(ChangeTopology(tuple(events))))
 
     # Faults
 
@@ -362,19 +364,20 @@ class Simulation:
 
     # Control messages
 
-    def _tell(self, told: Callable[[Coordinator], list[Instruction]]) -> None:
+    def _tell(self, told: Told) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
         if not self._coordinator_is_up:
             self._untold.append(told)
             return
-        instructions = told(self.coordinator)
-        self._log.append(told)
+        instructions = tell(self.coordinator, told)
+        self._log.append([("", told)])
         self._instruct(instructions, planned=True)
 
     def _take(self, report: Report) -> None:
         if self._coordinator_is_up:
-            self._log.append(lambda coordinator: coordinator.take(report))
-            self._instruct(self.coordinator.take(report))
+            told = TakeReport(report)
+            self._log.append([("", told)])
+            self._instruct(tell(self.coordinator, told))
             if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
                 self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
@@ -422,10 +425,7 @@ class Simulation:
 
     def _coordinator_comes_back(self) -> None:
         """All that it was told, told again in the same order, makes the same coordinator."""
-        nodes, links = self._begun_with
-        self.coordinator = Coordinator(Topology(nodes, links))
-        for told in self._log:
-            told(self.coordinator)
+        self.coordinator = self._log.replay()
         self._coordinator_is_up = True
         untold, self._untold = self._untold, []
         for told in untold:
