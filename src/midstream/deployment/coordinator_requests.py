@@ -55,6 +55,8 @@ class DeployQuery:
     """Deploy a query that runs nowhere yet."""
 
     plans: tuple[StagePlan, ...]
+    columns: tuple[str, ...] = ()
+    """The names of the results' columns, for whoever writes results."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class _Beginning(msgspec.Struct, frozen=True, tag="beginning", forbid_unknown_fi
 
 class _Deploy(msgspec.Struct, frozen=True, tag="deploy", forbid_unknown_fields=True):
     plans: list[dict[str, Any]]
+    columns: tuple[str, ...]
 
 
 class _Change(msgspec.Struct, frozen=True, tag="change", forbid_unknown_fields=True):
@@ -133,8 +136,8 @@ def request_to_json(told: Beginning | Told) -> bytes:
     match told:
         case Beginning(nodes, links):
             written = _Beginning(nodes, links)
-        case DeployQuery(plans):
-            written = _Deploy([message_to_json(plan) for plan in plans])
+        case DeployQuery(plans, columns):
+            written = _Deploy([message_to_json(plan) for plan in plans], columns)
         case ChangeTopology(events):
             written = _Change([message_to_json(event) for event in events])
         case ReplacePlans(plans, strategy, options):
@@ -153,8 +156,8 @@ def request_from_json(data: bytes) -> Beginning | Told:
     match written:
         case _Beginning(nodes, links):
             return Beginning(nodes, links)
-        case _Deploy(plans):
-            return DeployQuery(tuple(_all_of(StagePlan, plans)))
+        case _Deploy(plans, columns):
+            return DeployQuery(tuple(_all_of(StagePlan, plans)), columns)
         case _Change(events):
             return ChangeTopology(tuple(_all_of(TopologyEvent, events)))
         case _Replace(plans, strategy, options):

@@ -136,6 +136,12 @@ class NodeRuntime:
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something waits for an answer, or for the rest of a reconfiguration."""
+        outputs = (instance.output for instance in self.running.values() if not instance.is_sink)
+        return bool(self.held or self.awaiting) or any(out.messages or not out.is_connected for out in outputs)
+
     # One step
 
     def step(

@@ -193,7 +193,7 @@ class Simulation:
     def is_quiet(self) -> bool:
         """Whether nothing waits anywhere."""
         return self.coordinator.is_idle and not any(
-            place.control or place.envelopes or place.arrivals or not place.is_up or _is_busy(place.node)
+            place.control or place.envelopes or place.arrivals or not place.is_up or place.node.is_busy
             for place in self._places.values()
         )
 
@@ -411,7 +411,7 @@ class Simulation:
 
     def _ask_again(self) -> None:
         for place in list(self._places.values()):
-            if place.is_up and _is_busy(place.node):
+            if place.is_up and place.node.is_busy:
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self._coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
@@ -430,12 +430,6 @@ class Simulation:
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
-
-
-def _is_busy(node: NodeRuntime) -> bool:
-    """Whether something waits for an answer, or for the rest of a reconfiguration."""
-    outputs = (i.output for i in node.running.values() if not i.is_sink)
-    return bool(node.held or node.awaiting) or any(output.messages or not output.is_connected for output in outputs)
 
 
 def _rows_in(envelope: Envelope) -> int:
