@@ -27,6 +27,8 @@ class RunningSites:
         self.directory = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.starts: dict[str, int] = {}
+        self.started: dict[str, float] = {}
+        """When each process was last started."""
         self._logs = logs
         logs.mkdir(parents=True, exist_ok=True)
 
@@ -43,6 +45,7 @@ class RunningSites:
             if name in self.processes and self.processes[name].poll() is None:
                 continue
             self.starts[name] = self.starts.get(name, 0) + 1
+            self.started[name] = time.time()
             module = ["midstream.deployment.coordinator_process"] if name == COORDINATOR else ["midstream.spark.site"]
             site = [] if name == COORDINATOR else [name]
             with open(self._logs / f"{name}-{self.starts[name]}.log", "wb") as log:
