@@ -7,7 +7,7 @@ takes state from one site to another. A *conductor* writes rows to the devices' 
 coordinator, and meanwhile
 
 - kills a site (driver, Java and Python workers) or the coordinator with ``kill -9``, and starts it again after a while;
-- loses messages: all files that are on their way between two sites at that moment;
+- interrupts the connection from one site to another for some seconds: all files of messages on the way are lost;
 - cuts the link of an edge node to the cloud, and restores it later.
 
 At the end no result may be missing and none repeated.
@@ -67,7 +67,11 @@ class Conductor:
         self.killed: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.rounds = 0
+        self.batches_before: dict[str, int] = {}
+        """How many micro-batches each site had committed when it was last killed."""
         self.restored_links: list[tuple[float, TopologyEvent]] = []
+        self.interrupted: list[tuple[float, str, str]] = []
+        """Connections between sites that lose everything, and until when."""
         by_query: dict[int, list[str]] = {}
         for device, group in self.trace.groups.items():
             by_query.setdefault(group, []).append(device)
@@ -122,7 +126,7 @@ class Conductor:
                 self._submit(next(self.batches).events)
             if now >= next_fault:
                 next_fault = now + self.chance.uniform(1, 4) * ROUND_SECONDS
-                self.chance.choice([self._lose_messages, self._cut_link])()
+                self.chance.choice([self._interrupt, self._cut_link])()
             for name in [name for name, moment in due.items() if now >= moment]:
                 del due[name]
                 self.running.start(name)
@@ -132,20 +136,29 @@ class Conductor:
                     next_kill = now + self.chance.uniform(1, 8)
                     victim = self.chance.choice(victims)
                     self.running.kill(victim)
+                    if victim != COORDINATOR:
+                        self.batches_before[victim] = self._batches(victim)
                     due[victim] = now + self.chance.uniform(0, 6)
                     self.killed["coordinator" if victim == COORDINATOR else "site"] += 1
                     self._say(f"killed {victim}")
             self._restore(now)
+            self._lose_messages(now)
             self.running.check()
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def _has_worked(self, name: str) -> bool:
         """Whether a process has done something since it was started: one that never comes to work proves nothing."""
         process = self.running.processes.get(name)
         if process is None or process.poll() is not None:
             return False
-        done = self.directory.status if name == COORDINATOR else self.directory.checkpoint(name) / "commits"
-        return done.exists() and done.stat().st_mtime > self.running.started[name] + 1
+        if name == COORDINATOR:
+            return time.time() > self.running.started[name] + 10
+        return self._batches(name) >= self.batches_before.get(name, 0) + 3
+
+    def _batches(self, site: str) -> int:
+        """How many micro-batches a site has committed."""
+        commits = self.directory.checkpoint(site) / "commits"
+        return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1
 
     def _feed(self) -> None:
         begin = self.rounds * TICKS
@@ -162,13 +175,17 @@ class Conductor:
         self.directory.submit(ChangeTopology(events))
         self.faults["topology batches"] += 1
 
-    def _lose_messages(self) -> None:
+    def _interrupt(self) -> None:
         sender, receiver = self.chance.sample(SITES, 2)
-        lost = 0
-        for path in self.directory.inbox(receiver, sender).glob("[!_]*.parquet"):
-            path.unlink(missing_ok=True)
-            lost += 1
-        self.faults["lost files of messages"] += lost
+        self.interrupted.append((time.monotonic() + self.chance.uniform(0.5, 5), sender, receiver))
+        self.faults["interrupted connections"] += 1
+
+    def _lose_messages(self, now: float) -> None:
+        self.interrupted = [each for each in self.interrupted if each[0] > now]
+        for _, sender, receiver in self.interrupted:
+            for path in self.directory.inbox(receiver, sender).glob("[!_]*.parquet"):
+                path.unlink(missing_ok=True)
+                self.faults["lost files of messages"] += 1
 
     def _cut_link(self) -> None:
         edge = str(self.chance.choice(SETUP.edge_nodes))
@@ -241,6 +258,7 @@ class Conductor:
             "killed": dict(self.killed),
             "faults": dict(self.faults),
             "rounds": self.rounds,
+            "micro-batches": {site: self._batches(site) for site in SITES},
             "starts": self.running.starts,
         }
 

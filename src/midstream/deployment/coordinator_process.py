@@ -94,13 +94,14 @@ class CoordinatorProcess:
         if any(isinstance(entry, ChangeTopology) for _, entry in told):
             self._announce()
         self._send(instructions)
+        if told:
+            # Before requests count as taken: who waits for that finds a status that knows of them.
+            self._write_status()
         for path in requests:
             if path.exists():
                 path.replace(path.with_suffix(".taken"))
         for path in reports:
             path.unlink(missing_ok=True)
-        if told:
-            self._write_status()
         return bool(requests or reports)
 
     def ask_again(self) -> None:
