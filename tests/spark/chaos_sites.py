@@ -12,7 +12,7 @@ coordinator, and meanwhile
 
 At the end no result may be missing and none repeated.
 
-    python tests/spark/chaos_sites.py --kills 20
+    python -m tests.spark.chaos_sites --kills 20
 """
 
 from __future__ import annotations

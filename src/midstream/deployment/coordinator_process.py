@@ -196,7 +196,10 @@ def held_lock(path: Path, what: str) -> Iterator[None]:
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    run_coordinator(sys.argv[1], stop=stopped.is_set)
+    try:
+        run_coordinator(sys.argv[1], stop=stopped.is_set)
+    except MidstreamError as problem:
+        sys.exit(str(problem))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from midstream.deployment.messages import RescueState
 from midstream.deployment.site_input import FEED
 from midstream.deployment.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
 from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
-from midstream.errors import SparkFailed
+from midstream.errors import MidstreamError, SparkFailed
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.node_operator import NodeOperator
 from midstream.spark.session import session
@@ -202,7 +202,10 @@ def run_site(
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+    try:
+        run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+    except MidstreamError as problem:
+        sys.exit(str(problem))
 
 
 if __name__ == "__main__":
