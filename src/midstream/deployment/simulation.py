@@ -14,9 +14,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -189,15 +190,20 @@ class Simulation:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits anywhere."""
+        """Whether nothing waits anywhere, except for rows of edges that are cut off."""
+        cut_off = set(self.coordinator.placement.cut_off())
         return self.coordinator.is_idle and not any(
-            place.control or place.envelopes or place.arrivals or not place.is_up or _is_busy(place.node)
+            place.control or place.envelopes or place.arrivals or not place.is_up or _is_busy(place.node, cut_off)
             for place in self._places.values()
         )
 
     def deploy(self, plans: Sequence[StagePlan]) -> None:
         """Deploy a query."""
         self._tell(lambda coordinator: coordinator.deploy(plans))
+
+    def migrate(self, plans: Sequence[StagePlan], strategy: str, options: Mapping[str, Any]) -> None:
+        """Replace plans inside the stages of a query."""
+        self._tell(lambda coordinator: coordinator.migrate(plans, strategy, options))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
         """Rows arise at a source."""
@@ -207,9 +213,13 @@ class Simulation:
 
     def change_topology(self, events: Sequence[TopologyEvent]) -> None:
         """The topology changes: links and nodes at once, and the coordinator hears of it."""
+        if self.costs.monitor == 0:
+            # Refused at once, before anything changes.
+            self._tell(lambda coordinator: coordinator.apply(events))
+        else:
+            self.at(self.now + self.costs.monitor, lambda: self._tell(lambda coordinator: coordinator.apply(events)))
         for event in events:
             self._change(event)
-        self.at(self.now + self.costs.monitor, lambda: self._tell(lambda coordinator: coordinator.apply(events)))
 
     # Faults
 
@@ -245,9 +255,10 @@ class Simulation:
 
     # Nodes
 
-    def node(self, name: NodeId) -> NodeRuntime:
-        """What runs on a node."""
-        return self._places[name].node
+    @property
+    def nodes(self) -> dict[NodeId, NodeRuntime]:
+        """What runs on the nodes, by their names."""
+        return {name: place.node for name, place in self._places.items()}
 
     def _add_place(self, node: NodeId) -> _Place:
         place = self._places[node] = _Place(NodeRuntime(node, self._chunk_bytes))
@@ -432,9 +443,9 @@ class Simulation:
             self._tell(told)
 
 
-def _is_busy(node: NodeRuntime) -> bool:
+def _is_busy(node: NodeRuntime, cut_off: Collection[StageId] = ()) -> bool:
     """Whether something waits for an answer, or for the rest of a reconfiguration."""
-    outputs = (i.output for i in node.running.values() if not i.is_sink)
+    outputs = (i.output for stage, i in node.running.items() if not i.is_sink and stage not in cut_off)
     return bool(node.held or node.awaiting) or any(output.messages or not output.is_connected for output in outputs)
 
 
