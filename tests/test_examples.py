@@ -27,7 +27,7 @@ PROMISES = {
     "just_in_time": ["just-in-time processing on: 12693 results", "at least about 421,668 partial results avoided"],
     "trains_between_edge_nodes": [
         r"minute 4: train 1 passes from edge 1 to edge 2",
-        r"on edge 3: train1/join-3",
+        r"on edge 3: train1/join-1",
         r"boardings: (\d{4}) with moves, \1 without",
     ],
     "late_rows": [

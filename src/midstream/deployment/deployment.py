@@ -21,7 +21,7 @@ placements, the same fragments and the same results.
 >>> change = deployment.apply([*move("train", "edge 1", "edge 2"), *move("station", "edge 1", "edge 2")])
 >>> deployment.push("station", "tickets", pa.table({"ts": [3], "id": [7]}))
 >>> deployment.settle()
->>> [fragment.node for fragment in deployment.fragments("boarding") if "boarding/join-3" in fragment.stages]
+>>> [fragment.node for fragment in deployment.fragments("boarding") if "boarding/join-1" in fragment.stages]
 ['edge 2']
 >>> deployment.results("boarding").to_pylist()
 [{'id': 7, 'valid_from': 3, 'valid_to': 12}]
@@ -40,7 +40,7 @@ from midstream.algebra.window_spec import NEVER
 from midstream.deployment.fragments import Fragment
 from midstream.deployment.global_plan import NodeId
 from midstream.deployment.simulation import Costs, Delivery, Simulation, Unreliability
-from midstream.deployment.stage_plans import StagePlan, stage_plans
+from midstream.deployment.stage_plans import StagePlan, check_sources, stage_plans
 from midstream.deployment.status import DeploymentStatus, status_of
 from midstream.deployment.topology import Link, Topology
 from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
@@ -215,23 +215,4 @@ class Deployment:
         raise UnknownStreamPushed(
             f'node "{node}" is no source of stream "{stream}"',
             detail=f"It is a source of {quoted(here)}." if here else "It is a source of no stream.",
-        )
-
-
-def check_sources(query: PlannedQuery, plan: Plan, sources: Mapping[str, Sequence[NodeId]]) -> None:
-    """Refuse sources that do not fit the query's streams."""
-    read = {window.stream.name for window in plan.windows()}
-    for stream in sorted(read):
-        nodes = sources.get(stream, ())
-        if isinstance(nodes, str) or not nodes or len(set(nodes)) != len(nodes):
-            raise UnknownStreamPushed(
-                f'stream "{stream}" has no sources' if not nodes else f'the sources of stream "{stream}" are {nodes!r}',
-                hint=f'Give the nodes where its rows arise: sources={{"{stream}": ["sensor 1", ...]}}.',
-            )
-    unknown = sorted(set(sources) - {stream.name for stream in query.streams})
-    if unknown:
-        raise UnknownStreamPushed(
-            f'stream "{unknown[0]}" is not one of the query\'s streams',
-            detail=f"The query has {quoted(sorted(stream.name for stream in query.streams))}.",
-            hint=did_you_mean(unknown[0], read),
         )
