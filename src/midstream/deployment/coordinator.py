@@ -158,15 +158,12 @@ class Coordinator:
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
         """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
         busy = {query for query, known in self._queries.items() if known.running is not None}
-        before = {query: self.placement.of(query) for query in busy}
-        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy)
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, leave_alone=busy)
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
-            if query not in busy:
-                instructions += self._redeploy(self._queries[query], change)
-        for query in busy:
+            instructions += self._redeploy(self._queries[query], change)
+        for query in sorted(busy):
             # Planned anew when it is clear where its stages are.
-            self.placement.put(before[query])
             self._queries[query].is_stale = True
             instructions += self._look_after(self._queries[query])
         return instructions

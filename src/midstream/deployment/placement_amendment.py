@@ -23,7 +23,7 @@ depend on each other, except that they compete for slots; they get them in the o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from midstream.deployment.free_slots import FreeSlots
@@ -117,14 +117,17 @@ def amend(
     events: Sequence[TopologyEvent],
     strategy: PlacementStrategy | None = None,
     reconsider: Iterable[str] = (),
+    leave_alone: Collection[str] = (),
 ) -> Amendment:
     """Apply a batch of events to the topology and amend the placement.
 
+    ``leave_alone`` names queries that keep their placement whatever the events: they are reconsidered later.
     ``reconsider`` names queries to look at whatever the events: their placement was put back to an earlier one (a
     redeployment was given up), which the topology may no longer allow.
     """
     with topology.transaction():
         affected = _affected_edges(topology, placement, events)
+        affected = {query: edges for query, edges in affected.items() if query not in leave_alone}
         for query in reconsider:
             affected.setdefault(query, set()).update(placement.of(query).routes)
         apply_events(topology, events)

@@ -137,8 +137,7 @@ class Topology:
 
     def carries_state(self, path: Route) -> bool:
         """Whether state can take this path: over any links in either direction, and from a leaving node."""
-        with_leaving = bool(path) and path[0] in self._leaving
-        return bool(path) and all(there in self._any_hops(here, with_leaving) for here, there in pairwise(path))
+        return bool(path) and self._is_known(path[0]) and all(self.link(*pair) is not None for pair in pairwise(path))
 
     # Searches.
 
