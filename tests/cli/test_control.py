@@ -187,10 +187,10 @@ def test_a_switch_of_just_in_time_processing_waits_no_longer_than_it_is_told_to(
 def test_status_shows_just_in_time_processing(control):
     figures = dict.fromkeys(("rows_in", "rows_out", "probes", "compared", "state_bytes"), 0)
     waiting = OperatorFigures(
-        operator="Suspend Window o", subplan="", suspended=70, resumed=9, state_rows=50, suspended_keys=8, consumers=2,
-        consumers_asked=1, **figures,
+        operator="Suspend Window o", kind="suspend", subplan="", suspended=70, resumed=9, state_rows=50,
+        suspended_keys=8, consumers=2, consumers_asked=1, **figures,
     )  # fmt: skip
-    join = OperatorFigures(operator="Join o.id = p.id", subplan="", avoided=1234, state_rows=3, **figures)
+    join = OperatorFigures(operator="Join o.id = p.id", kind="join", subplan="", avoided=1234, state_rows=3, **figures)
     reported(control, "(o p) s", just_in_time=JustInTime(), operators=[waiting, join])
     shown = " ".join(call("status", control.path).out.split())
     assert "on, 50 rows (8 keys) wait, at least about 1,234 partial results avoided" in shown

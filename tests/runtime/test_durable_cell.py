@@ -669,7 +669,7 @@ def test_a_switch_of_just_in_time_processing_survives_a_restart():
         cell.run({"a": rows((2, 1, "x"))}, [migrate(2 * number + 1, cell.query.plan(order), "moving-state", {})])
         seen.append(cell.durable.figures())
         assert [figures.just_in_time for figures in seen] == [options] * 2
-        suspending = [any(o.operator.startswith("Suspend") for o in figures.operators) for figures in seen]
+        suspending = [any(o.kind == "suspend" for o in figures.operators) for figures in seen]
         assert suspending == [options is not None] * 2
 
 
@@ -797,7 +797,7 @@ def test_what_a_migration_did_is_known_after_a_restart():
 
 def test_files_that_are_no_commands_reach_no_cell():
     cluster = SimulatedCluster(TRIPLE, STREAMS)
-    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 2, "number": 2}'), ("command", 3, b"\xff")]
+    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 3, "number": 2}'), ("command", 3, b"\xff")]
     commands, packs = cell_operator._received(cluster._frames(received))
     assert (commands, packs) == ([], [])
 

@@ -24,7 +24,7 @@ def counts(run):
     return {
         entry["subplan"]: (entry["rows_in"], entry["rows_out"])
         for entry in run.metrics()["operators"]
-        if entry["operator"].startswith(("Join", "Window"))
+        if entry["kind"] in ("join", "window")
     }
 
 

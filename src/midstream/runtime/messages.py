@@ -8,7 +8,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 2, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 3, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -58,9 +58,9 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 2
+CONTROL_FORMAT = 3
 """The format of query.json, status.json and commands."""
-STATE_FORMAT = 6
+STATE_FORMAT = 7
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -144,6 +144,9 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     """What an operator did, and what it holds."""
 
     operator: str
+    """Its name: what it is, and its parameters."""
+    kind: str
+    """What it is: of an operator of the plan, the kind of its node; else "materialize", "suspend" or "demand"."""
     subplan: str
     """Identifies what it computes; what earlier operators with the same subplan did is included."""
     rows_in: int

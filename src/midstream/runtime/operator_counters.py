@@ -52,6 +52,7 @@ class OperatorCounters:
             found.append(
                 OperatorFigures(
                     operator=operator.name,
+                    kind=operator.kind,
                     subplan=operator.subplan,
                     **{name: getattr(counted[number], name) + getattr(before, name) for name in _NAMES},
                     **operator.gauges(),
@@ -94,5 +95,5 @@ def _added(one: Counters, other: Counters) -> Counters:
 
 
 def _key(operator: Operator) -> Key:
-    # The label of a join depends on the join order, its kind and subplan do not.
-    return operator.name.partition(" ")[0], operator.subplan
+    # The name of a join depends on the join order, its kind and subplan do not.
+    return operator.kind, operator.subplan

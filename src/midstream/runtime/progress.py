@@ -159,7 +159,7 @@ class Progress:
 
 def _together(operators: list[OperatorFigures]) -> list[OperatorFigures]:
     """The figures of the same operator in several cells, added."""
-    names = [name for name in OperatorFigures.__struct_fields__ if name not in ("operator", "subplan")]
+    names = [name for name in OperatorFigures.__struct_fields__ if name not in ("operator", "kind", "subplan")]
     added: dict[tuple[str, str], OperatorFigures] = {}
     for one in operators:
         key = (one.operator, one.subplan)
