@@ -61,18 +61,28 @@ ENDED = f"{DURABLE_TESTS}::test_that_a_migration_has_ended_is_known_after_a_rest
 COMMANDS = (
     fault(
         "commands are everybody's", CONTROL,
-        "return meant in (None, query)", "return True",
+        "return command.directory == self.mark and claimed in (None, query)", "return True",
         CONTROL_TESTS,
     ),
     fault(
         "commands without an id are everybody's", CONTROL,
-        "meant = command.query or next((other for other, last in claims if command.number <= last), None)",
-        "meant = command.query",
+        "claimed = next((other for other, last in self.queries if command.number <= last), None)",
+        "claimed = None",
+        CONTROL_TESTS,
+    ),
+    fault(
+        "commands that name another query are everybody's", CONTROL,
+        "return command.query == query", "return True",
+        CONTROL_TESTS,
+    ),
+    fault(
+        "commands from before query.json was removed are obeyed", CONTROL,
+        "return command.directory == self.mark and claimed in (None, query)", "return claimed in (None, query)",
         CONTROL_TESTS,
     ),
     fault(
         "cells obey commands to another query", OPERATOR,
-        "commands = [command for command in commands if is_for(command, query, self._claims)]", "",
+        "commands = [command for command in commands if self._claims.is_for(command, query)]", "",
         f"{DURABLE_TESTS}::test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run",
     ),
     fault(
@@ -88,7 +98,7 @@ COMMANDS = (
     ),
     fault(
         "claims without the directory's mark are accepted", CONTROL,
-        "self._claims_path.glob(_files_of(stored.mark))", "self._claims_path.glob(_FILES)",
+        "self._claims_path.glob(_files_of(mark))", "self._claims_path.glob(_FILES)",
         CONTROL_TESTS,
     ),
     fault(

@@ -614,6 +614,15 @@ def test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run():
     assert cluster.run({name: rows((2, 2, "x")) for name in "abc"}).num_rows == 1
 
 
+def test_a_cell_does_not_obey_commands_from_before_query_json_was_removed():
+    cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
+    old = [replace(cluster.migrate(cluster.query.plan("a (b c)")), directory="before"), cluster.finish()]
+    old[1] = replace(old[1], directory="before")
+    cluster.run({name: rows((1, 1, "x")) for name in "abc"}, old)
+    assert cluster.figures[0].plan == cluster.query.plan("(a b) c").explain()
+    assert cluster.run({name: rows((2, 2, "x")) for name in "abc"}).num_rows == 1
+
+
 @pytest.mark.parametrize("fault", ["query restarted", "batch replayed after restart"])
 def test_a_command_of_the_first_micro_batch_survives_a_restart(fault):
     """The new driver took all commands that it found for those of an earlier run, because the state was empty."""

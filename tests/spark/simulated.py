@@ -45,6 +45,7 @@ from midstream.runtime import cell_host
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_host import HostedCell
 from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.control import Claims
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import Action, CellFigures, Command, DeclareIdle, Finish, Migrate, encode
 from midstream.runtime.pack import Pack
@@ -135,7 +136,8 @@ class SimulatedCluster:
         ordered = {name: streams[name] for name in sorted(streams)}
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
-        made = CellOperator(self.setup, run, self.keys, self.claims, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
+        claims = Claims("", tuple(self.claims))
+        made = CellOperator(self.setup, run, self.keys, claims, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 

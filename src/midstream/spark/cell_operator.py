@@ -23,7 +23,7 @@ from midstream.errors import MidstreamError
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_host import HostedCell
 from midstream.runtime.cell_setup import CellSetup
-from midstream.runtime.control import is_for, read_command
+from midstream.runtime.control import Claims, read_command
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import CellFigures, Command, encode
 from midstream.runtime.state_backend import stored_version
@@ -68,7 +68,7 @@ class CellOperator(StatefulProcessor):
         setup: CellSetup,
         run: str,
         cell_keys: list[int],
-        claims: list[tuple[str, int]],
+        claims: Claims,
         figures: Accumulator[list[str]],
         is_hosted: bool,
     ) -> None:
@@ -87,7 +87,7 @@ class CellOperator(StatefulProcessor):
         commands, packs = _received(rows)
         backend = SparkStateBackend(self._state)
         query = _query_id()
-        commands = [command for command in commands if is_for(command, query, self._claims)]
+        commands = [command for command in commands if self._claims.is_for(command, query)]
         for result in self._work(cell, stored_version(backend), backend, commands, packs):
             if isinstance(result, CellFigures):
                 figures = msgspec.structs.replace(result, cell=cell, query=query)
