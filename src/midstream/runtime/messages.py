@@ -339,7 +339,7 @@ class SubplanCounts(Message, frozen=True, kw_only=True):
 
     kind: str
     subplan: str
-    counts: list[int]
+    counts: tuple[int, ...]
     """In the order of ``engine.operators.operator.Counters``."""
 
 
