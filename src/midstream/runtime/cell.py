@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from midstream.algebra.plan import Plan
@@ -28,28 +27,16 @@ from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategy import MigrationContext, Strategy
 from midstream.migration.strategy_registry import strategy_named, strategy_options
-from midstream.runtime.messages import OperatorFigures
+from midstream.runtime.messages import Counts
 from midstream.runtime.operator_counters import OperatorCounters
 from midstream.runtime.state_backend import refusing_damage
 
-__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
+__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell"]
 
 MOST_BOXES = 32
 """Plans that may run side by side: every push is worked on by all of them."""
 MOST_RECORDS = 1000
 """Records of migrations that are kept, the latest ones; and those of all that are running."""
-
-
-@dataclass(frozen=True)
-class CellCounts:
-    """What a cell did since it began, and what it holds."""
-
-    operators: list[OperatorFigures]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
 
 
 class Cell:
@@ -256,15 +243,15 @@ class Cell:
         """What is known of a migration; None if it is forgotten, or if there was none."""
         return next((record for record in reversed(self._records) if record.number == number), None)
 
-    def counts(self) -> CellCounts:
+    def counts(self) -> Counts:
         """Counts since the start, and what is held now."""
-        return CellCounts(
-            self.counters.figures(),
-            self.results,
-            self.windows.rows,
-            self._executor.state_rows + self.windows.rows,
-            self._executor.state_bytes + self.windows.bytes,
-            self._executor.buffered,
+        return Counts(
+            operators=self.counters.figures(),
+            results=self.results,
+            window_rows=self.windows.rows,
+            state_rows=self._executor.state_rows + self.windows.rows,
+            state_bytes=self._executor.state_bytes + self.windows.bytes,
+            buffered=self._executor.buffered,
         )
 
     def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:

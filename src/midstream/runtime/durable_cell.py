@@ -195,20 +195,14 @@ class DurableCell:
 
     def figures(self) -> CellFigures:
         """For the driver: what this cell did and holds."""
-        counts = self.cell.counts()
         plan, plan_json = self._plan_in_force()
         return CellFigures(
+            **msgspec.structs.asdict(self.cell.counts()),
             plan=plan,
             plan_json=plan_json,
             watermark=self.time.watermark,
             idle=sorted(self.time.idle),
             streams={stream: copy(counters) for stream, counters in self.streams.items()},
-            results=counts.results,
-            window_rows=counts.window_rows,
-            state_rows=counts.state_rows,
-            state_bytes=counts.state_bytes,
-            buffered=counts.buffered,
-            operators=counts.operators,
             just_in_time=self.cell.just_in_time,
             migrating=self.cell.has_running_migrations,
             commands=self._commands.outcomes(),

@@ -40,6 +40,7 @@ __all__ = [
     "ClusterMetrics",
     "Command",
     "CommandOutcome",
+    "Counts",
     "DeclareIdle",
     "EventTimeProgress",
     "Finish",
@@ -51,6 +52,7 @@ __all__ = [
     "PlanJson",
     "QueryFile",
     "Rates",
+    "RunFigures",
     "RunMetrics",
     "Status",
     "SwitchJustInTime",
@@ -169,8 +171,31 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     """Those that it lets them wait for now: none while that does not pay."""
 
 
-class CellFigures(Message, frozen=True, kw_only=True):
-    """What a cell did since the query began, and what it holds now."""
+class Counts(Message, frozen=True, kw_only=True):
+    """What was done since the query began, and what is held now: in one cell, or in all of them together."""
+
+    operators: list[OperatorFigures]
+    results: int
+    window_rows: int
+    state_rows: int
+    state_bytes: int
+    buffered: int
+
+
+class RunFigures(Counts, frozen=True, kw_only=True):
+    """What is reported of a cell, of a query in this process and of one on Spark."""
+
+    streams: dict[str, StreamCounters]
+    migrating: bool
+    batches: int
+    seconds: float = 0.0
+    """How long the latest micro-batch or push took."""
+    just_in_time: JustInTime | None = None
+    """How just-in-time processing works; None while it is off."""
+
+
+class CellFigures(RunFigures, frozen=True, kw_only=True):
+    """What is reported of a cell on Spark."""
 
     cell: int = 0
     query: str | None = None
@@ -180,20 +205,7 @@ class CellFigures(Message, frozen=True, kw_only=True):
     plan_json: PlanJson | None
     watermark: int
     idle: list[str]
-    streams: dict[str, StreamCounters]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
-    operators: list[OperatorFigures]
-    migrating: bool
     commands: list[CommandOutcome]
-    batches: int
-    seconds: float = 0.0
-    """How long the latest micro-batch took."""
-    just_in_time: JustInTime | None = None
-    """How just-in-time processing works; None while it is off."""
     segments: int
     segment_rows: int
     bytes_written: int
@@ -204,24 +216,12 @@ class CellFigures(Message, frozen=True, kw_only=True):
 # What is known of a query
 
 
-class RunMetrics(Message, frozen=True, kw_only=True):
-    """What ``metrics()`` has, wherever a query runs: counts since it began, and what it holds now."""
+class RunMetrics(RunFigures, frozen=True, kw_only=True):
+    """What ``metrics()`` has, wherever a query runs."""
 
     watermark: int | None
     finished: bool
-    streams: dict[str, StreamCounters]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
-    operators: list[OperatorFigures]
-    migrating: bool
     rebuilds: int
-    batches: int
-    seconds: float
-    just_in_time: JustInTime | None = None
-    """How just-in-time processing works; None while it is off."""
 
     @property
     def rows(self) -> int:
