@@ -343,6 +343,21 @@ RECOVERY = (
         DAMAGE_TESTS,
     ),
     fault(
+        "a segment in another's place is accepted", SEGMENTS,
+        "if header.number != number:", "if False:",
+        DAMAGE_TESTS,
+    ),
+    fault(
+        "a cell without its state begins anew", STORED,
+        "if not version and query == self.query and cell in self.cells:", "if False:",
+        DAMAGE_TESTS,
+    ),
+    fault(
+        "a cell whose first micro-batch was not committed cannot begin again", STORED,
+        "if one.batches > 1", "if one.batches > 0",
+        DAMAGE_TESTS,
+    ),
+    fault(
         "a missing segment is passed over", SEGMENTS,
         'raise damaged_checkpoint(f"Segment {number} of the rows in their windows is missing.")', "continue",
         DAMAGE_TESTS,

@@ -51,6 +51,7 @@ from midstream.runtime.messages import Action, CellFigures, Command, DeclareIdle
 from midstream.runtime.pack import Pack
 from midstream.runtime.progress import Progress
 from midstream.runtime.segment_log import SegmentHeader, read_segment
+from midstream.runtime.state_backend import CellsBegun
 from midstream.spark import cell_operator, packing
 from midstream.spark.catalyst import is_translatable
 from midstream.spark.cell_keys import cell_keys
@@ -115,11 +116,11 @@ class SimulatedCluster:
         self.last_command = 0
         self.claims: list[tuple[str, int]] = []
         """Whose commands are in the control directory."""
+        self.figures: list[CellFigures] = []
+        """What each cell reported last."""
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
-        self.figures: list[CellFigures] = []
-        """What each cell reported last."""
         self.batches: list[list[pa.Table]] = []
         """Results of the committed micro-batches, by cell."""
         self._homes = [self.random.choice(self.workers) for _ in self.committed]
@@ -137,7 +138,8 @@ class SimulatedCluster:
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
         claims = Claims("", tuple(self.claims))
-        made = CellOperator(self.setup, run, self.keys, claims, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
+        begun = CellsBegun.reported(QUERY_ID, self.figures)
+        made = CellOperator(self.setup, run, self.keys, claims, begun, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 

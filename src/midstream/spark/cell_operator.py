@@ -26,7 +26,7 @@ from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import Claims, read_command
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import CellFigures, Command, encode
-from midstream.runtime.state_backend import stored_version
+from midstream.runtime.state_backend import CellsBegun, stored_version
 from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["CellOperator", "SparkStateBackend"]
@@ -69,6 +69,7 @@ class CellOperator(StatefulProcessor):
         run: str,
         cell_keys: list[int],
         claims: Claims,
+        begun: CellsBegun,
         figures: Accumulator[list[str]],
         is_hosted: bool,
     ) -> None:
@@ -77,6 +78,7 @@ class CellOperator(StatefulProcessor):
         self._run = run
         self._cells = {key: cell for cell, key in enumerate(cell_keys)}
         self._claims = claims
+        self._begun = begun
         self._is_hosted = is_hosted
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -88,7 +90,9 @@ class CellOperator(StatefulProcessor):
         backend = SparkStateBackend(self._state)
         query = _query_id()
         commands = [command for command in commands if self._claims.is_for(command, query)]
-        for result in self._work(cell, stored_version(backend), backend, commands, packs):
+        version = stored_version(backend)
+        self._begun.check(query, cell, version)
+        for result in self._work(cell, version, backend, commands, packs):
             if isinstance(result, CellFigures):
                 figures = msgspec.structs.replace(result, cell=cell, query=query)
                 self._figures.add([encode(figures).decode()])

@@ -314,7 +314,8 @@ class LiveQuery:
     def _operated(self, packed: DataFrame) -> DataFrame:
         claims = self._controlled("results").claims()
         figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
-        operator = CellOperator(self._setup, self._name, self._keys, claims, figures, self._is_hosted)
+        begun = self._report.cells_begun
+        operator = CellOperator(self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )
