@@ -42,6 +42,7 @@ CELL, CACHE, HOST = "runtime/cell.py", "runtime/cell_cache.py", "runtime/cell_ho
 CONTROL, HANDLER, MESSAGES = "runtime/control.py", "runtime/command_handler.py", "runtime/messages.py"
 DURABLE, STORED, SEGMENTS = "runtime/durable_cell.py", "runtime/state_backend.py", "runtime/segment_log.py"
 PROGRESS, OUTCOMES, REPORTING = "runtime/progress.py", "runtime/migration_outcomes.py", "runtime/reporting.py"
+PACK = "runtime/pack.py"
 COUNTERS, WATERMARK, FINGERPRINT = "runtime/stream_counters.py", "runtime/watermark.py", "runtime/query_fingerprint.py"
 OPERATOR, PACKING, LIVE, SINK_LOG = (
     "spark/cell_operator.py",
@@ -55,6 +56,7 @@ DURABLE_TESTS, DAMAGE_TESTS = "tests/runtime/test_durable_cell.py", "tests/runti
 HANDLER_TESTS, HOST_TESTS = "tests/runtime/test_command_handler.py", "tests/runtime/test_cell_host.py"
 WATERMARK_TESTS, INGEST_TESTS = "tests/runtime/test_watermark.py", "tests/runtime/test_ingest.py"
 CLI_TESTS, PACKING_TESTS = "tests/cli/test_control.py", "tests/spark/test_packing.py"
+PACK_TESTS = "tests/runtime/test_pack.py"
 MADE_AGAIN = f"{DURABLE_TESTS}::test_a_cell_made_again_after_every_batch_does_and_writes_the_same"
 ENDED = f"{DURABLE_TESTS}::test_that_a_migration_has_ended_is_known_after_a_restart"
 
@@ -254,19 +256,19 @@ PACKS = (
         PACKING_TESTS,
     ),
     fault(
-        "rows that no window wants are packed", PACKING,
+        "rows that no window wants are packed", PACK,
         "if KEEP in batch.schema.names:", "if False:",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
-        "rows of which it is not known whether a window wants them are packed", PACKING,
+        "rows of which it is not known whether a window wants them are packed", PACK,
         "fill_null(False)", "fill_null(True)",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
-        "rows that no window wants are not counted", PACKING,
+        "rows that no window wants are not counted", PACK,
         "rows=batch.num_rows,", "rows=rows.num_rows,",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
         "two columns of one type share a name", PACKING,

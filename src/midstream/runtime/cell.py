@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from midstream.algebra.plan import Plan
@@ -92,7 +93,8 @@ class Cell:
         """
         self.settle()
         self._pending = self._push(rows, watermark)
-        return self._fetch(self._pending)
+        # Whoever fetches the results may lose interest, which must not end the push.
+        return chain(self._pending)
 
     def settle(self) -> None:
         """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
@@ -102,7 +104,8 @@ class Cell:
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
-        self._drain(self._pending)
+        for _ in self._pending:
+            pass
 
     def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> None:
         """Replace the current plan. Raises, and changes nothing, if the strategy cannot."""
@@ -255,18 +258,24 @@ class Cell:
         )
 
     def _push(self, rows: Mapping[str, Rows], watermark: int) -> Iterator[Batch]:
-        results = self._executor.push(self.windows.arrive(rows), watermark)
-        if self._to_emit:
-            results = merged(in_one_order(self.plan.schema, self._to_emit), results)
-            self._to_emit = []
-        yield from results
-        self.watermark = watermark
-        self._executor = self._executor.successor()
-        if self._running:
-            # A migration, or one inside it, may have completed.
-            self._follow_operators()
-        self._note_progress()
-        self.windows.release(self._executor.horizons())
+        try:
+            results = self._executor.push(self.windows.arrive(rows), watermark)
+            if self._to_emit:
+                results = merged(in_one_order(self.plan.schema, self._to_emit), results)
+                self._to_emit = []
+            for batch in results:
+                self.results += len(batch)
+                yield batch
+            self.watermark = watermark
+            self._executor = self._executor.successor()
+            if self._running:
+                # A migration, or one inside it, may have completed.
+                self._follow_operators()
+            self._note_progress()
+            self.windows.release(self._executor.horizons())
+        except BaseException as failure:
+            self._failure = failure
+            raise
 
     def _make(
         self, plan: Plan, just_in_time: JustInTime | None = None, stores: RowStores | None = None
@@ -292,23 +301,3 @@ class Cell:
             if id(executor) not in parts or not executor.is_migrating:
                 record.end(self.watermark)
         self._running = [running for running in self._running if not running[0].is_over]
-
-    def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
-        try:
-            for batch in pending:
-                self.results += len(batch)
-                yield batch
-        except GeneratorExit:
-            # Whoever fetched the results lost interest: the rows become part of the state with the next call.
-            raise
-        except BaseException as failure:
-            self._failure = failure
-            raise
-
-    def _drain(self, pending: Iterator[Batch]) -> None:
-        try:
-            for batch in pending:
-                self.results += len(batch)
-        except BaseException as failure:
-            self._failure = failure
-            raise

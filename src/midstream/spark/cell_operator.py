@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -92,23 +93,18 @@ class CellOperator(StatefulProcessor):
         commands = [command for command in commands if self._claims.is_for(command, query)]
         version = stored_version(backend)
         self._begun.check(query, cell, version)
-        for result in self._work(cell, version, backend, commands, packs):
+        results: Iterator[pa.RecordBatch | CellFigures]
+        if self._is_hosted:
+            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
+        else:
+            restore = partial(DurableCell.from_backend, self._setup, backend)
+            results = _CELLS.work((self._run, cell), version, restore, backend, commands, packs)
+        for result in results:
             if isinstance(result, CellFigures):
                 figures = msgspec.structs.replace(result, cell=cell, query=query)
                 self._figures.add([encode(figures).decode()])
             else:
                 yield _frame(result)
-
-    def _work(
-        self, cell: int, version: str, backend: SparkStateBackend, commands: list[Command], packs: list[bytes]
-    ) -> Iterator[pa.RecordBatch | CellFigures]:
-        if self._is_hosted:
-            return HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
-
-        def make() -> DurableCell:
-            return DurableCell.from_backend(self._setup, backend)
-
-        return _CELLS.work((self._run, cell), version, make, backend, commands, packs)
 
     def close(self) -> None:
         pass
