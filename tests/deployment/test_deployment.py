@@ -134,7 +134,7 @@ def test_events_that_are_refused_change_nothing(name):
 
 def test_a_query_that_cannot_be_placed_is_refused_beside_those_that_run():
     deployment = deployed()
-    other = dict.fromkeys("abc", ["cloud"])
+    other = {name: ["cloud"] for name in "abc"}
     with pytest.raises(SinkUnreachable):
         deployment.deploy("other", QUERY, sources=other, sink="e1")
     with pytest.raises(NoFreeSlot):
