@@ -125,7 +125,7 @@ ALL = (
     fault(
         "the other producers of a moving stage are not asked", MOVING,
         "(edge in self._broken or self._plan.consumer_of(edge) in moving)", "edge in self._broken",
-        ANY_BATCHES,
+        CASES,
     ),
     fault(
         "a stage moves where its state cannot follow", MOVING,
@@ -135,7 +135,7 @@ ALL = (
     fault(
         "stages that moved for an edge that is cut off after all move nevertheless", MOVING,
         "restart = edge in counted_on", "restart = False",
-        ANY_BATCHES,
+        CASES,
     ),
     fault(
         "stages are asked from the sink downwards", MOVING,
@@ -206,7 +206,7 @@ ALL = (
         "state that changes its fragment on one node is not handed over", CONTEXT,
         "if stage in targets and targets[stage].id != source.id",
         "if stage in targets and targets[stage].node != source.node",
-        ANY_BATCHES,
+        CONTEXT_TESTS,
     ),
     fault(
         "a fragment with state is drained without handing it over", CONTEXT,
