@@ -4,7 +4,7 @@ Rows travel *upwards*, from a child to its parent, so these links must not form 
 beside the hierarchy (neighbouring edge nodes) and carries rows in both directions. State that moves from node to node
 may take any link in either direction.
 
-A topology changes while queries run, so it is mutable, and a change costs what it changes, however large the rest is.
+A topology changes while queries run, so it is mutable, and the cost of a change does not depend on the topology's size.
 Within a ``transaction`` every change can be taken back: a batch of events that fails halfway leaves nothing behind.
 All searches visit neighbours by name, so the answer depends on the topology alone and not on how it came about.
 
