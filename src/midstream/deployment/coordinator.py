@@ -374,7 +374,16 @@ class Coordinator:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
         if generation.returned or known.is_stale:
             return self._plan_anew(known)
+        self._forget_left_nodes()
         return self._stage_migrations(known)
+
+    def _forget_left_nodes(self) -> None:
+        """Removed nodes can be switched off when nothing that they held is needed any more."""
+        needed = {node for generation in self.under_way() for node in generation.nodes}
+        for known in self._queries.values():
+            needed |= {fragment.node for fragment in known.deployed.fragments.values()}
+        for node in [node for node in self.topology.leaving if node not in needed]:
+            self.topology.forget(node)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
         known.is_stale = False
