@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -135,6 +135,14 @@ class NodeRuntime:
         self._chunk_bytes = chunk_bytes
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
+
+    def is_busy(self, cut_off: Collection[StageId] = ()) -> bool:
+        """Whether something waits for an answer, or for the rest of a reconfiguration.
+
+        What waits in the outbox of an edge that is ``cut_off`` does not count.
+        """
+        outputs = (i.output for stage, i in self.running.items() if not i.is_sink and stage not in cut_off)
+        return bool(self.held or self.awaiting) or any(out.messages or not out.is_connected for out in outputs)
 
     # One step
 

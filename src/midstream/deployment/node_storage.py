@@ -21,13 +21,20 @@ from midstream.deployment.stage_instance import StageInstance
 from midstream.deployment.stage_plans import StagePlan, stage_plan_from_json, stage_plan_to_json
 from midstream.runtime.state_backend import refusing_damage
 
-__all__ = ["restored_node", "store_node", "stored_stage"]
+__all__ = [
+    "StoredContext",
+    "context_from_json",
+    "context_to_json",
+    "restored_node",
+    "store_node",
+    "stored_stage",
+]
 
 Storage = MutableMapping[str, bytes]
 NODE, RUNNING, HELD = "node", "running/", "held/"
 
 
-class _Context(msgspec.Struct, frozen=True):
+class StoredContext(msgspec.Struct, frozen=True):
     """A stage context: deploy, update or drain."""
 
     kind: str
@@ -48,8 +55,8 @@ class _StoredNode(msgspec.Struct, frozen=True):
     running: dict[StageId, dict[str, Any]]
     """The plans of the stages."""
     held: dict[StageId, _HeldStage]
-    awaiting: dict[StageId, tuple[int, _Context]]
-    contexts: list[tuple[str, int, list[_Context]]]
+    awaiting: dict[StageId, tuple[int, StoredContext]]
+    contexts: list[tuple[str, int, list[StoredContext]]]
 
 
 def store_node(node: NodeRuntime, storage: Storage) -> None:
@@ -67,9 +74,9 @@ def store_node(node: NodeRuntime, storage: Storage) -> None:
                 stage: _HeldStage(stage_plan_to_json(held.instance.plan), held.generation, list(held.path))
                 for stage, held in node.held.items()
             },
-            {stage: (a.generation, _context_to_json(a.context)) for stage, a in node.awaiting.items()},
+            {stage: (a.generation, context_to_json(a.context)) for stage, a in node.awaiting.items()},
             [
-                (query, generation, [_context_to_json(context) for context in contexts.values()])
+                (query, generation, [context_to_json(context) for context in contexts.values()])
                 for (query, generation), contexts in node.contexts.items()
             ],
         )
@@ -77,7 +84,7 @@ def store_node(node: NodeRuntime, storage: Storage) -> None:
     for key in [key for key in storage if key not in wanted]:
         del storage[key]
     for key, data in wanted.items():
-        if storage.get(key) is not data:
+        if storage.get(key) != data:
             storage[key] = data
 
 
@@ -96,11 +103,11 @@ def restored_node(name: NodeId, storage: Mapping[str, bytes], chunk_bytes: int =
         instance = StageInstance.restored(stage_plan_from_json(held.plan), pieces)
         node.held[stage] = Held(instance, held.generation, tuple(held.path), chunks_of(pieces, chunk_bytes))
     for stage, (generation, context) in stored.awaiting.items():
-        deployed = _context_from_json(context)
+        deployed = context_from_json(context)
         assert isinstance(deployed, DeployStage)
         node.awaiting[stage] = Awaiting(deployed, generation)
     for query, generation, contexts in stored.contexts:
-        node.contexts[query, generation] = {context.stage: _context_from_json(context) for context in contexts}
+        node.contexts[query, generation] = {context.stage: context_from_json(context) for context in contexts}
     return node
 
 
@@ -114,17 +121,19 @@ def _pieces(storage: Mapping[str, bytes], kind: str, stage: StageId) -> dict[str
     return {key.removeprefix(prefix): data for key, data in storage.items() if key.startswith(prefix)}
 
 
-def _context_to_json(context: StageContext) -> _Context:
+def context_to_json(context: StageContext) -> StoredContext:
+    """A context for storage or for the way."""
     match context:
         case DeployStage(plan, route, awaits_state):
-            return _Context("deploy", context.stage, list(route), stage_plan_to_json(plan), awaits_state)
+            return StoredContext("deploy", context.stage, list(route), stage_plan_to_json(plan), awaits_state)
         case UpdateStage(stage, route):
-            return _Context("update", stage, list(route))
+            return StoredContext("update", stage, list(route))
         case DrainStage(stage, path):
-            return _Context("drain", stage, list(path))
+            return StoredContext("drain", stage, list(path))
 
 
-def _context_from_json(context: _Context) -> StageContext:
+def context_from_json(context: StoredContext) -> StageContext:
+    """The context that :func:`context_to_json` gave this for."""
     path = tuple(context.path)
     if context.plan is not None:
         plan: StagePlan = stage_plan_from_json(context.plan)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,16 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.deployment.coordinator import Coordinator, Instruction
+from midstream.deployment.coordinator_log import CoordinatorLog
+from midstream.deployment.coordinator_requests import (
+    Beginning,
+    ChangeTopology,
+    DeployQuery,
+    ReplacePlans,
+    TakeReport,
+    Told,
+    tell,
+)
 from midstream.deployment.global_plan import NodeId, StageId
 from midstream.deployment.messages import (
     Control,
@@ -152,9 +162,9 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._wires: dict[tuple[NodeId, NodeId], _Wire] = {}
         self._places: dict[NodeId, _Place] = {}
-        self._log: list[Callable[[Coordinator], list[Instruction]]] = []
-        self._untold: list[Callable[[Coordinator], list[Instruction]]] = []
-        self._begun_with = list(topology.nodes.values()), list(topology.links())
+        self._log = CoordinatorLog()
+        self._log.append([("", Beginning.of(topology))])
+        self._untold: list[Told] = []
         self._disks: dict[NodeId, dict[str, bytes]] = {}
         self._owners: dict[StageId, NodeId] = {}
         self.coordinator = Coordinator(topology)
@@ -193,17 +203,17 @@ class Simulation:
         """Whether nothing waits anywhere, except for rows of edges that are cut off."""
         cut_off = set(self.coordinator.placement.cut_off())
         return self.coordinator.is_idle and not any(
-            place.control or place.envelopes or place.arrivals or not place.is_up or _is_busy(place.node, cut_off)
+            place.control or place.envelopes or place.arrivals or not place.is_up or place.node.is_busy(cut_off)
             for place in self._places.values()
         )
 
     def deploy(self, plans: Sequence[StagePlan]) -> None:
         """Deploy a query."""
-        self._tell(lambda coordinator: coordinator.deploy(plans))
+        self._tell(DeployQuery(tuple(plans)))
 
     def migrate(self, plans: Sequence[StagePlan], strategy: str, options: Mapping[str, Any]) -> None:
         """Replace plans inside the stages of a query."""
-        self._tell(lambda coordinator: coordinator.migrate(plans, strategy, options))
+        self._tell(ReplacePlans(tuple(plans), strategy, options))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
         """Rows arise at a source."""
@@ -215,9 +225,9 @@ class Simulation:
         """The topology changes: links and nodes at once, and the coordinator hears of it."""
         if self.costs.monitor == 0:
             # Refused at once, before anything changes.
-            self._tell(lambda coordinator: coordinator.apply(events))
+            self._tell(ChangeTopology(tuple(events)))
         else:
-            self.at(self.now + self.costs.monitor, lambda: self._tell(lambda coordinator: coordinator.apply(events)))
+            self.at(self.now + self.costs.monitor, lambda: self._tell(ChangeTopology(tuple(events))))
         for event in events:
             self._change(event)
 
@@ -373,19 +383,20 @@ class Simulation:
 
     # Control messages
 
-    def _tell(self, told: Callable[[Coordinator], list[Instruction]]) -> None:
+    def _tell(self, told: Told) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
         if not self._coordinator_is_up:
             self._untold.append(told)
             return
-        instructions = told(self.coordinator)
-        self._log.append(told)
+        instructions = tell(self.coordinator, told)
+        self._log.append([("", told)])
         self._instruct(instructions, planned=True)
 
     def _take(self, report: Report) -> None:
         if self._coordinator_is_up:
-            self._log.append(lambda coordinator: coordinator.take(report))
-            self._instruct(self.coordinator.take(report))
+            told = TakeReport(report)
+            self._log.append([("", told)])
+            self._instruct(tell(self.coordinator, told))
             if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
                 self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
@@ -419,7 +430,7 @@ class Simulation:
 
     def _ask_again(self) -> None:
         for place in list(self._places.values()):
-            if place.is_up and _is_busy(place.node):
+            if place.is_up and place.node.is_busy():
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self._coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
@@ -433,20 +444,11 @@ class Simulation:
 
     def _coordinator_comes_back(self) -> None:
         """All that it was told, told again in the same order, makes the same coordinator."""
-        nodes, links = self._begun_with
-        self.coordinator = Coordinator(Topology(nodes, links))
-        for told in self._log:
-            told(self.coordinator)
+        self.coordinator = self._log.replay()
         self._coordinator_is_up = True
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
-
-
-def _is_busy(node: NodeRuntime, cut_off: Collection[StageId] = ()) -> bool:
-    """Whether something waits for an answer, or for the rest of a reconfiguration."""
-    outputs = (i.output for stage, i in node.running.items() if not i.is_sink and stage not in cut_off)
-    return bool(node.held or node.awaiting) or any(output.messages or not output.is_connected for output in outputs)
 
 
 def _rows_in(envelope: Envelope) -> int:

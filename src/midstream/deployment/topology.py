@@ -119,6 +119,11 @@ class Topology:
         for node, peers in self._peers.items():
             yield from (link for link in peers.values() if link.child == node)
 
+    def leaving_links(self) -> Iterator[Link]:
+        """The links that went with leaving nodes, each once."""
+        for node, neighbours in self._leaving_links.items():
+            yield from (link for link in neighbours.values() if link.child == node)
+
     def link(self, one: NodeId, other: NodeId) -> Link | None:
         """The link between two nodes, whichever is above; also a link that a leaving node had."""
         for neighbours in (self._parents, self._children, self._peers, self._leaving_links):

@@ -1,0 +1,202 @@
+"""The coordinator as a process: it reads requests and reports from files, and writes instructions to files.
+
+It can be killed at any moment. What it was told is in its log before anything follows from it; a request that is in the
+log is not taken twice; reports and instructions may come twice. Files are those of ``deployment_directory``.
+
+    python -m midstream.deployment.coordinator_process DIRECTORY
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from midstream.deployment.connectivity import Connectivity
+from midstream.deployment.coordinator import Coordinator, Instruction
+from midstream.deployment.coordinator_log import CoordinatorLog
+from midstream.deployment.coordinator_requests import (
+    Beginning,
+    ChangeTopology,
+    DeployQuery,
+    TakeReport,
+    Told,
+    request_from_json,
+    tell,
+)
+from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.durable_files import unique_name, write_whole
+from midstream.deployment.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
+from midstream.deployment.messages import Report
+from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
+from midstream.errors import AlreadyRunning, MalformedMessage, MidstreamError
+
+__all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
+
+POLL_SECONDS = 0.05
+
+
+class CoordinatorStatus(msgspec.Struct, frozen=True):
+    """What the coordinator knows, for people and tests."""
+
+    is_idle: bool
+    committed: int
+    """How many generations have been carried out."""
+    under_way: dict[str, str]
+    """The phase of each generation under way, by query."""
+    generations: dict[str, int]
+    """The latest generation of each query."""
+    stages: dict[str, str]
+    """Where each stage is, or is to be."""
+
+
+class CoordinatorProcess:
+    """The coordinator of a deployment, and what connects it with files."""
+
+    def __init__(self, directory: DeploymentDirectory, log: CoordinatorLog) -> None:
+        self._directory = directory
+        self._layout = directory.layout()
+        self._log = log
+        if not log.entries:
+            log.append([("", directory.beginning())])
+        self.coordinator: Coordinator = log.replay()
+        self._announce()
+        self._send(self.coordinator.ask_again())
+        self._write_status()
+
+    def look(self) -> bool:
+        """Take the requests and reports that have come; whether there were any."""
+        requests = sorted(self._directory.requests.glob("*.json"))
+        reports = sorted(
+            path for site in self._layout.sites for path in self._directory.reports(site).glob("[!_]*.parquet")
+        )
+        told: list[tuple[str, Told]] = []
+        instructions: list[Instruction] = []
+        for path in requests:
+            instructions += self._take_request(path, told)
+        for path in reports:
+            for row in read_messages(path):
+                report = message_from_bytes(row.blob)
+                if not isinstance(report, Report):
+                    raise MalformedMessage(f"{path} has a message that is no report")
+                entry = TakeReport(report)
+                instructions += tell(self.coordinator, entry)
+                told.append(("", entry))
+        self._log.append(told)
+        if any(isinstance(entry, ChangeTopology) for _, entry in told):
+            self._announce()
+        self._send(instructions)
+        for path in requests:
+            if path.exists():
+                path.replace(path.with_suffix(".taken"))
+        for path in reports:
+            path.unlink(missing_ok=True)
+        if told:
+            self._write_status()
+        return bool(requests or reports)
+
+    def ask_again(self) -> None:
+        """Repeat what has not been answered."""
+        self._send(self.coordinator.ask_again())
+
+    def _take_request(self, path: Path, told: list[tuple[str, Told]]) -> list[Instruction]:
+        if path.name in self._log.origins:
+            return []
+        try:
+            request = request_from_json(path.read_bytes())
+            if isinstance(request, Beginning | TakeReport):
+                raise MalformedMessage(f"{path} is no request")
+            instructions = tell(self.coordinator, request)
+        except MidstreamError as problem:
+            write_whole(path.with_suffix(".refused"), str(problem).encode())
+            path.unlink()
+            return []
+        if isinstance(request, DeployQuery):
+            self._directory.write_columns(request.plans[0].stage.query, request.columns)
+        told.append((path.name, request))
+        return instructions
+
+    def _announce(self) -> None:
+        """Tell every site which nodes and links are there."""
+        there = Connectivity.of(self._log.entries, self.coordinator.topology).to_bytes()
+        for site in self._layout.sites:
+            self._write(site, [MessageRow(NETWORK, "", there)])
+
+    def _send(self, instructions: list[Instruction]) -> None:
+        by_site: dict[str, list[MessageRow]] = {}
+        for node, message in instructions:
+            row = MessageRow(CONTROL, node, message_to_bytes(message))
+            by_site.setdefault(self._layout.site_of(node), []).append(row)
+        for site, rows in by_site.items():
+            self._write(site, rows)
+
+    def _write(self, site: str, rows: list[MessageRow]) -> None:
+        write_messages(self._directory.inbox(site, "coordinator") / f"{unique_name()}.parquet", rows)
+
+    def _write_status(self) -> None:
+        coordinator = self.coordinator
+        queries = list(coordinator.plan.queries)
+        status = CoordinatorStatus(
+            coordinator.is_idle,
+            coordinator.committed,
+            {generation.query: generation.phase for generation in coordinator.under_way()},
+            {query: coordinator.generation(query) for query in queries},
+            {stage: node for query in queries for stage, node in coordinator.placement.of(query).nodes.items()},
+        )
+        write_whole(self._directory.status, msgspec.json.encode(status))
+
+
+def run_coordinator(
+    directory: str | os.PathLike[str],
+    *,
+    ask_again_seconds: float = 3.0,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run the coordinator of a deployment until ``stop`` says so.
+
+    Raises AlreadyRunning if another process does.
+    """
+    paths = DeploymentDirectory(directory)
+    with (
+        held_lock(paths.log.with_name("lock"), f"the coordinator of {paths.path}"),
+        CoordinatorLog.open(paths.log) as log,
+    ):
+        process = CoordinatorProcess(paths, log)
+        asked = time.monotonic()
+        while not stop():
+            has_worked = process.look()
+            if time.monotonic() - asked > ask_again_seconds:
+                asked = time.monotonic()
+                process.ask_again()
+            elif not has_worked:
+                time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def held_lock(path: Path, what: str) -> Iterator[None]:
+    """A lock that one process at a time can hold. It is free when the process is gone, however it ended."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(f"{what} is running already", detail=f"{path} is locked.") from None
+        yield
+
+
+def main() -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    run_coordinator(sys.argv[1], stop=stopped.is_set)
+
+
+if __name__ == "__main__":
+    main()

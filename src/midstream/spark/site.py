@@ -1,0 +1,209 @@
+"""A site: one Structured Streaming query, in a Spark application of its own, that runs some nodes of the topology.
+
+    inbox/*/*.parquet ─▶ messages ─┐
+                                   ├─▶ to the node's group ─▶ NodeOperator ─▶ foreachBatch: stage
+    feeds/*/*/* ──────▶ files ─────┘                                              │ committed
+                                                     publish: inboxes of other sites, reports, results
+
+Everything that nodes need to know comes as rows, so Spark's offsets, state and commits make a micro-batch of all nodes
+one transaction; what it gives leaves when it is committed (``deployment/site_output``). If a site is killed and started
+again, that is to its nodes what the protocol calls a crash: they go on from what they had stored.
+
+The site's own process publishes, writes a *tick* into the inbox from time to time as long as a node waits for
+something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
+Spark has taken them; files of feeds stay.
+
+    python -m midstream.spark.site DIRECTORY SITE
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from midstream.deployment.coordinator_process import held_lock
+from midstream.deployment.deployment_directory import DeploymentDirectory, SiteLayout
+from midstream.deployment.durable_files import unique_name
+from midstream.deployment.message_file import CONTROL, TICK, MessageRow, write_messages
+from midstream.deployment.messages import RescueState
+from midstream.deployment.site_output import RESCUE, STATE, OutputRow, SiteOutput
+from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
+from midstream.errors import SparkFailed
+from midstream.spark.cell_keys import cell_keys
+from midstream.spark.node_operator import FEED, GroupActivity, NodeOperator
+from midstream.spark.session import session
+from midstream.spark.state_rescue import check_not_lost, rescued_state
+
+__all__ = ["Site", "run_site"]
+
+SETTINGS: Mapping[str, str] = {
+    # A message that is gone is asked for again: it must not end the site.
+    "spark.sql.files.ignoreMissingFiles": "true",
+    # How often an idle site looks for files.
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.driver.memory": "700m",
+    "spark.task.maxFailures": "4",
+}
+MESSAGES = "place long, node string, spread long, kind string, blob binary"
+FILES = "path string, modificationTime timestamp, length long, content binary"
+OUTPUT = "kind string, target string, node string, blob binary"
+POLL_SECONDS = 0.02
+
+
+class Site:
+    """A running site."""
+
+    def __init__(
+        self, spark: SparkSession, directory: DeploymentDirectory, site: str, *, tick_seconds: float = 1.0
+    ) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._site = site
+        self._layout = directory.layout()
+        self._output = SiteOutput(directory, site)
+        self._tick_seconds = tick_seconds
+        self._ticked = time.monotonic()
+        self._tick_is_open = False
+        self._busy = set(range(self._layout.groups))
+        """Groups that wait for something: all, until a micro-batch says otherwise."""
+        self.activity: list[GroupActivity] = []
+        """What the last micro-batches did."""
+        self.publish()
+        self.query = self._start()
+
+    def _start(self) -> StreamingQuery:
+        keys = cell_keys(self._layout.groups)
+        operator = NodeOperator(self._layout, self._site, uuid.uuid4().hex, keys)
+        rows = site_rows(self._spark, self._directory, self._site, self._layout, keys).coalesce(self._layout.groups)
+        produced = rows.groupBy("group").transformWithStateInPandas(
+            operator, OUTPUT, outputMode="Append", timeMode="None"
+        )
+
+        def stage(output: DataFrame, batch: int) -> None:
+            # Once: a second action would run the operator again.
+            self._output.stage(batch, output.toArrow())
+
+        return (
+            produced.writeStream.foreachBatch(stage)
+            .option("checkpointLocation", f"file://{self._directory.checkpoint(self._site)}")
+            .start()
+        )
+
+    def work(self) -> None:
+        """What the site's process does beside Spark; to be called again and again."""
+        self.publish()
+        if self.query.exception() is not None:
+            raise SparkFailed(f'site "{self._site}" failed', detail=str(self.query.exception()).strip()[:2000])
+        if self._busy and not self._tick_is_open and time.monotonic() - self._ticked > self._tick_seconds:
+            self._ticked = time.monotonic()
+            self._tick_is_open = True
+            self._write([MessageRow(TICK, "", b"")])
+
+    def publish(self) -> None:
+        """Publish what committed micro-batches gave."""
+        for row in self._output.publish():
+            if row.kind == STATE:
+                activity = msgspec.json.decode(row.blob, type=GroupActivity)
+                self.activity = [*self.activity[-99:], activity]
+                (self._busy.add if activity.is_busy else self._busy.discard)(activity.group)
+                if activity.ticks:
+                    self._tick_is_open = False
+            elif row.kind == RESCUE:
+                self._rescue(row)
+
+    def _rescue(self, row: OutputRow) -> None:
+        question = message_from_bytes(row.blob)
+        assert isinstance(question, RescueState)
+        found = rescued_state(self._spark, self._directory, question)
+        if found is not None:
+            self._write([MessageRow(CONTROL, row.node, message_to_bytes(found))])
+
+    def _write(self, rows: list[MessageRow]) -> None:
+        write_messages(self._directory.inbox(self._site, "site") / f"{unique_name()}.parquet", rows)
+
+
+def site_rows(
+    spark: SparkSession, directory: DeploymentDirectory, site: str, layout: SiteLayout, keys: list[int]
+) -> DataFrame:
+    """All that comes to a site, as rows with the key of the group that they are for."""
+    inbox, feeds = directory.inbox(site, "x").parent, directory.feeds(site)
+    messages = (
+        spark.readStream.schema(MESSAGES)
+        .option("cleanSource", "delete")
+        .parquet(f"file://{inbox}/*")
+        .select(
+            _groups(F.col("spread"), keys).alias("group"),
+            "kind",
+            F.col("_metadata.file_path").alias("origin"),
+            "place",
+            "node",
+            "blob",
+        )
+    )
+    files = (
+        spark.readStream.format("binaryFile")
+        .schema(FILES)
+        .load(f"file://{feeds}/*/*")
+        .select(
+            _groups(F.crc32(F.regexp_extract("path", "([^/]+)/[^/]+/[^/]+$", 1)), keys).alias("group"),
+            F.lit(FEED).alias("kind"),
+            F.col("path").alias("origin"),
+            F.lit(0).cast("long").alias("place"),
+            F.lit("").alias("node"),
+            F.col("content").alias("blob"),
+        )
+    )
+    return messages.unionByName(files)
+
+
+def _groups(spread: Column, keys: list[int]) -> Column:
+    """The keys of the groups that a row is for: one by its node, or all."""
+    every = F.array(*[F.lit(key).cast("long") for key in keys])
+    one = F.array(F.element_at(every, (F.pmod(spread, F.lit(len(keys))) + 1).cast("int")))
+    return F.explode(F.when(spread.isNull(), every).otherwise(one))
+
+
+def run_site(
+    directory: str | os.PathLike[str],
+    site: str,
+    *,
+    master: str = "local[1,4]",
+    tick_seconds: float = 1.0,
+    settings: Mapping[str, str] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run a site until ``stop`` says so. Raises AlreadyRunning if another process does, SparkFailed if Spark fails."""
+    paths = DeploymentDirectory(directory)
+    paths.check_site(site)
+    with held_lock(paths.site(site) / "lock", f'site "{site}" of {paths.path}'):
+        check_not_lost(paths, site)
+        spark = session(master, paths.layout().groups, {**SETTINGS, **(settings or {})})
+        running = Site(spark, paths, site, tick_seconds=tick_seconds)
+        try:
+            while not stop():
+                running.work()
+                time.sleep(POLL_SECONDS)
+        finally:
+            running.query.stop()
+            running.publish()
+            spark.stop()
+
+
+def main() -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+
+
+if __name__ == "__main__":
+    main()
