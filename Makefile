@@ -29,7 +29,7 @@ soak: $(READY)  ## random migrations on all cores, checked against DuckDB and a 
 	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)" $(if $(CASES),--cases $(CASES))
 
 # The files that say how many examples they try by tests/examples.py: few in make test, as many as you like here.
-PROPERTIES := tests/property tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \
+PROPERTIES := tests/deployment/test_placement_amendment_random.py tests/property tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \
 	tests/spark/test_sliding_cells.py tests/testing/test_brute_force_random.py tests/testing/test_oracle.py
 
 properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000

@@ -14,6 +14,7 @@ NAMES = [
     "yang_2008",
     "flights",
     "output_during_migration",
+    "deployment_planner",
     "spark_j4",
     "spark_long_stream",
 ]

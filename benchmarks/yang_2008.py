@@ -134,7 +134,7 @@ def measured_run(
         results += run.push(batch).num_rows
         seconds += time.process_time() - start
         peak = max(peak, run.metrics()["state_bytes"])
-    joins = [o["rows_out"] for o in run.metrics()["operators"] if o["operator"].startswith("Join")]
+    joins = [o["rows_out"] for o in run.metrics()["operators"] if o["kind"] == "join"]
     return Measured(results, sum(joins[:-1]), seconds, peak)
 
 

@@ -37,7 +37,7 @@ def tables(begin: int) -> dict[str, pa.Table]:
 
 def pairs(run) -> list[int]:
     """What the join of each plan at work has made since its plan began."""
-    return [o["rows_out"] for o in run.metrics()["operators"] if o["operator"].startswith("Join")]
+    return [o["rows_out"] for o in run.metrics()["operators"] if o["kind"] == "join"]
 
 
 run, unchanged = query.run_locally(above), query.run_locally(above)

@@ -34,7 +34,7 @@ def readings(minute: int) -> dict[str, pa.Table]:
 
 def pairs(run) -> int:
     """What the lower join has made since its plan began."""
-    return next(o["rows_out"] for o in run.metrics()["operators"] if o["operator"].startswith("Join"))
+    return next(o["rows_out"] for o in run.metrics()["operators"] if o["kind"] == "join")
 
 
 run, unchanged = query.run_locally("(h t) l"), query.run_locally("(h t) l")

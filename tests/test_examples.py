@@ -25,6 +25,11 @@ PROMISES = {
         r"\d+ alarms; the same without the change: True",
     ],
     "just_in_time": ["just-in-time processing on: 12693 results", "at least about 421,668 partial results avoided"],
+    "trains_between_edge_nodes": [
+        r"minute 4: train 1 passes from edge 1 to edge 2",
+        r"on edge 3: train1/join-1",
+        r"boardings: (\d{4}) with moves, \1 without",
+    ],
     "late_rows": [
         r"late so far: {'asks': 0, 'bids': 1}",
         r"a heartbeat, 150: watermark 150",

@@ -22,6 +22,7 @@ __all__ = [
     "AlreadyRunning",
     "AmbiguousColumn",
     "BadArgument",
+    "BadDeploymentFile",
     "BadGrouping",
     "BadJoinOrder",
     "BadOption",
@@ -425,6 +426,12 @@ class InvalidPlacement(TopologyError):
     """A placement breaks one of the conditions for a valid deployment."""
 
     code = "M6009"
+
+
+class BadDeploymentFile(TopologyError):
+    """A file that describes a deployment does not fit together."""
+
+    code = "M6010"
 
 
 def shortened(text: str) -> str:

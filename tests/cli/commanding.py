@@ -78,6 +78,7 @@ def reported(
     chosen = query.plan(plan)
     join = OperatorFigures(
         operator="Join o.id = p.id",
+        kind="join",
         subplan="",
         rows_in=0,
         rows_out=0,

@@ -19,11 +19,11 @@ from midstream.cli.run import _check_control
 from midstream.cli.saved_run import RunFile, is_running, note_failure, running
 from midstream.cli.sinks import Sink
 from midstream.cli.sources import StreamSource
-from midstream.errors import AlreadyRunning, CheckpointMismatch, MalformedMessage, PathProblem
+from midstream.errors import AlreadyRunning, CheckpointMismatch, FinishedRun, MalformedMessage, PathProblem
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.record import MigrationFigures
 from midstream.planning.partitioning import partition
-from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import (
     CellMigration,
     CommandOutcome,
@@ -187,10 +187,10 @@ def test_a_switch_of_just_in_time_processing_waits_no_longer_than_it_is_told_to(
 def test_status_shows_just_in_time_processing(control):
     figures = dict.fromkeys(("rows_in", "rows_out", "probes", "compared", "state_bytes"), 0)
     waiting = OperatorFigures(
-        operator="Suspend Window o", subplan="", suspended=70, resumed=9, state_rows=50, suspended_keys=8, consumers=2,
-        consumers_asked=1, **figures,
+        operator="Suspend Window o", kind="suspend", subplan="", suspended=70, resumed=9, state_rows=50,
+        suspended_keys=8, consumers=2, consumers_asked=1, **figures,
     )  # fmt: skip
-    join = OperatorFigures(operator="Join o.id = p.id", subplan="", avoided=1234, state_rows=3, **figures)
+    join = OperatorFigures(operator="Join o.id = p.id", kind="join", subplan="", avoided=1234, state_rows=3, **figures)
     reported(control, "(o p) s", just_in_time=JustInTime(), operators=[waiting, join])
     shown = " ".join(call("status", control.path).out.split())
     assert "on, 50 rows (8 keys) wait, at least about 1,234 partial results avoided" in shown
@@ -244,6 +244,64 @@ def test_a_status_with_a_wrong_value_inside_is_refused_with_its_place(control, p
         assert re.search(r"\[M30(11|05)\].*status\.json", called.err), called.err
         assert str(place[-1]) in called.err or "format 99" in called.err
     assert control.commands() == []
+
+
+@pytest.fixture
+def lost(control):
+    """A control directory whose query has reported, and whose report was removed."""
+    reported(control, "o (p s)", query="q1")
+    control.claim("q1")
+    (control.path / "status.json").unlink()
+    return control
+
+
+def test_a_missing_status_is_said_and_no_plan_is_taken_for_the_one_in_force(lost):
+    with running(lost.path):
+        shown = call("status", lost.path).out
+        assert re.search(r"running \(pid \d+\), no report\nstatus\.json is missing: .*; the first plan was\n", shown)
+        document = call("status", lost.path, "--json").document
+        assert (document["plan"], document["metrics"]) == (None, None)
+    reported(lost, "o (p s)", query="q1")
+    assert "missing" not in call("status", lost.path).out
+
+
+def test_a_query_that_has_not_reported_yet_misses_nothing(tmp_path):
+    control = control_of(tmp_path / "control", "(o p) s")
+    for command in (["status"], ["migrate", "o (p s)", "--timeout", 0], ["just-in-time", "on", "--timeout", 0]):
+        called = call(command[0], control.path, *command[1:])
+        assert "missing" not in called.out + called.err
+    assert "started by a program, no report\n" in call("status", control.path).out
+
+
+@pytest.mark.parametrize("command", [["migrate", "o (p s)"], ["just-in-time", "on"]])
+def test_a_command_without_a_status_to_check_it_by_is_submitted_with_a_word(lost, command):
+    called = call(command[0], lost.path, *command[1:], "--timeout", 0)
+    assert called.code == 3
+    assert "status.json is missing" in called.err
+    assert len(lost.commands()) == 1
+    called = call(command[0], lost.path, *command[1:], "--timeout", 0, "--json")
+    assert called.document["state"] == "submitted"
+
+
+def test_a_change_is_not_checked_against_a_plan_that_may_not_be_in_force(lost):
+    """Pause-drain-resume refuses these plans: the cells say so, whatever plan is in force."""
+    called = call("migrate", lost.path, "o (p s)", "--strategy", "pause-drain-resume", "--timeout", 0)
+    assert (called.code, len(lost.commands())) == (3, 1)
+    called = call("migrate", lost.path, "o (p s)", "--strategy", "jisk")
+    assert (called.code, len(lost.commands())) == (1, 1)
+
+
+def test_a_run_whose_status_is_missing_is_not_verified_and_not_resumed_past_its_end(lost, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").touch()
+    asked = RunFile("SELECT ts FROM s [NOW]", (), Sink("parquet", str(tmp_path / "out")), lost.path, str(checkpoint))
+    asked.write()
+    assert "its status.json is missing" in call("verify", lost.path).err
+    assert _check_control(asked, until_end=False) is None
+    lost.write(Finish(), "q1")
+    with pytest.raises(FinishedRun, match="interrupted while its streams were ending"):
+        _check_control(asked, until_end=False)
 
 
 def test_files_that_are_no_commands_are_shown(control):
@@ -340,7 +398,7 @@ def test_a_command_before_the_first_batch_of_a_new_checkpoint_is_not_for_the_que
     assert _check_control(asked, until_end=False) is None
     number = RemoteQuery(control.path).migrate("o (p s)")
     (command,) = [command for command in control.commands() if command.number == number]
-    assert is_for(command, "new", control.claims())
+    assert control.claims().is_for(command, "new")
 
 
 def test_status_says_what_the_last_run_failed_of(control):

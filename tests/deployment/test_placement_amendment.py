@@ -259,3 +259,30 @@ def test_a_placement_that_was_put_back_is_amended_again():
     case.placement.put(amendment.queries["q"].before)
     again = amend(case.plan, case.topology, case.placement, [], reconsider=["q"])
     assert again == amendment
+
+
+def test_another_producer_of_a_stage_that_moves_makes_stages_above_move():
+    plan = [*JOIN[:3], Stage("upper", "q", ("join",)), Stage("sink", "q", ("upper",), "c")]
+    case = Case("ae be ac en nc", plan, e=1)
+    assert case.nodes() == {"a": "a", "b": "b", "join": "e", "upper": "n", "sink": "c"}
+    # b's rows now come in at n and a's at the cloud: though b could go on below "upper", a could not.
+    amendment = case.amend("-en", "-be", "+bn")
+    assert [(move.stage, move.target) for move in amendment.moves] == [("join", "c"), ("upper", "c")]
+    assert not list(case.placement.cut_off())
+
+
+def test_a_stage_does_not_move_for_a_stage_above_that_moves_out_of_reach():
+    plan = [
+        Stage("a", "q", (), "a"),
+        Stage("b", "q", (), "b"),
+        Stage("lower", "q", ("a",), is_stateful=True),
+        Stage("upper", "q", ("lower", "b"), is_stateful=True),
+        Stage("sink", "q", ("upper",), "c"),
+    ]
+    case = Case("ae en bn nc fc", plan)
+    assert (case.nodes()["lower"], case.nodes()["upper"]) == ("e", "n")
+    # a could go on below "upper" on n, but n is cut off, and b takes "upper" to f.
+    amendment = case.amend("-nc", "-ae", "+an", "-bn", "+bf", "+ef")
+    assert [(move.stage, move.target) for move in amendment.moves] == [("upper", "f")]
+    assert amendment.cut_off == ["a"]
+    assert case.nodes()["lower"] == "e"

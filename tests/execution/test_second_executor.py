@@ -178,7 +178,7 @@ def test_every_strategy_changes_to_it_and_from_it(label, plans) -> None:
     assert_same_bag(run.finish(), expected(pushes))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(inputs(), st.sampled_from([TREE, RECOMPUTED]), changes, rebuilds)
 def test_any_changes_give_each_result_once(pushes, first_plan, changes, rebuilds) -> None:
     run = Run(first_plan)

@@ -494,7 +494,7 @@ def start_engine(streams, conditions, order):
 
 
 def rows_out_of_joins(run):
-    return [op["rows_out"] for op in run.metrics()["operators"] if op["operator"].startswith("Join")]
+    return [op["rows_out"] for op in run.metrics()["operators"] if op["kind"] == "join"]
 
 
 def engine_workload(streams, factors):

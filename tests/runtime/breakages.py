@@ -42,6 +42,7 @@ CELL, CACHE, HOST = "runtime/cell.py", "runtime/cell_cache.py", "runtime/cell_ho
 CONTROL, HANDLER, MESSAGES = "runtime/control.py", "runtime/command_handler.py", "runtime/messages.py"
 DURABLE, STORED, SEGMENTS = "runtime/durable_cell.py", "runtime/state_backend.py", "runtime/segment_log.py"
 PROGRESS, OUTCOMES, REPORTING = "runtime/progress.py", "runtime/migration_outcomes.py", "runtime/reporting.py"
+PACK = "runtime/pack.py"
 COUNTERS, WATERMARK, FINGERPRINT = "runtime/stream_counters.py", "runtime/watermark.py", "runtime/query_fingerprint.py"
 OPERATOR, PACKING, LIVE, SINK_LOG = (
     "spark/cell_operator.py",
@@ -55,24 +56,35 @@ DURABLE_TESTS, DAMAGE_TESTS = "tests/runtime/test_durable_cell.py", "tests/runti
 HANDLER_TESTS, HOST_TESTS = "tests/runtime/test_command_handler.py", "tests/runtime/test_cell_host.py"
 WATERMARK_TESTS, INGEST_TESTS = "tests/runtime/test_watermark.py", "tests/runtime/test_ingest.py"
 CLI_TESTS, PACKING_TESTS = "tests/cli/test_control.py", "tests/spark/test_packing.py"
+PACK_TESTS = "tests/runtime/test_pack.py"
 MADE_AGAIN = f"{DURABLE_TESTS}::test_a_cell_made_again_after_every_batch_does_and_writes_the_same"
 ENDED = f"{DURABLE_TESTS}::test_that_a_migration_has_ended_is_known_after_a_restart"
 
 COMMANDS = (
     fault(
         "commands are everybody's", CONTROL,
-        "return meant in (None, query)", "return True",
+        "return command.directory == self.mark and claimed in (None, query)", "return True",
         CONTROL_TESTS,
     ),
     fault(
         "commands without an id are everybody's", CONTROL,
-        "meant = command.query or next((other for other, last in claims if command.number <= last), None)",
-        "meant = command.query",
+        "claimed = next((other for other, last in self.queries if command.number <= last), None)",
+        "claimed = None",
+        CONTROL_TESTS,
+    ),
+    fault(
+        "commands that name another query are everybody's", CONTROL,
+        "return command.query == query", "return True",
+        CONTROL_TESTS,
+    ),
+    fault(
+        "commands from before query.json was removed are obeyed", CONTROL,
+        "return command.directory == self.mark and claimed in (None, query)", "return claimed in (None, query)",
         CONTROL_TESTS,
     ),
     fault(
         "cells obey commands to another query", OPERATOR,
-        "commands = [command for command in commands if is_for(command, query, self._claims)]", "",
+        "commands = [command for command in commands if self._claims.is_for(command, query)]", "",
         f"{DURABLE_TESTS}::test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run",
     ),
     fault(
@@ -88,7 +100,7 @@ COMMANDS = (
     ),
     fault(
         "claims without the directory's mark are accepted", CONTROL,
-        "self._claims_path.glob(_files_of(stored.mark))", "self._claims_path.glob(_FILES)",
+        "self._claims_path.glob(_files_of(mark))", "self._claims_path.glob(_FILES)",
         CONTROL_TESTS,
     ),
     fault(
@@ -244,19 +256,19 @@ PACKS = (
         PACKING_TESTS,
     ),
     fault(
-        "rows that no window wants are packed", PACKING,
+        "rows that no window wants are packed", PACK,
         "if KEEP in batch.schema.names:", "if False:",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
-        "rows of which it is not known whether a window wants them are packed", PACKING,
+        "rows of which it is not known whether a window wants them are packed", PACK,
         "fill_null(False)", "fill_null(True)",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
-        "rows that no window wants are not counted", PACKING,
+        "rows that no window wants are not counted", PACK,
         "rows=batch.num_rows,", "rows=rows.num_rows,",
-        PACKING_TESTS,
+        PACK_TESTS,
     ),
     fault(
         "two columns of one type share a name", PACKING,
@@ -330,6 +342,21 @@ RECOVERY = (
     fault(
         "the checksum of a segment is not verified", SEGMENTS,
         "if data[:_CHECKSUM_BYTES] != _checksum(content):", "if False:",
+        DAMAGE_TESTS,
+    ),
+    fault(
+        "a segment in another's place is accepted", SEGMENTS,
+        "if header.number != number:", "if False:",
+        DAMAGE_TESTS,
+    ),
+    fault(
+        "a cell without its state begins anew", STORED,
+        "if not version and query == self.query and cell in self.cells:", "if False:",
+        DAMAGE_TESTS,
+    ),
+    fault(
+        "a cell whose first micro-batch was not committed cannot begin again", STORED,
+        "if one.batches > 1", "if one.batches > 0",
         DAMAGE_TESTS,
     ),
     fault(
@@ -456,8 +483,10 @@ def is_found_by(tests: tuple[str, ...], tree: Path) -> bool:
     return done.returncode == TESTS_FAILED
 
 
-def main(words: list[str]) -> int:
-    chosen = [b for b in ALL if not words or any(word in f"{b.file} {b.name} {' '.join(b.tests)}" for word in words)]
+def main(words: list[str], breakages: tuple[RuntimeBreakage, ...] = ALL) -> int:
+    chosen = [
+        b for b in breakages if not words or any(word in f"{b.file} {b.name} {' '.join(b.tests)}" for word in words)
+    ]
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"

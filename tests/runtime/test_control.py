@@ -21,7 +21,7 @@ from midstream import ContinuousQuery, Stream
 from midstream.errors import CheckpointMismatch, MalformedMessage, PathProblem
 from midstream.planning.partitioning import partition
 from midstream.runtime import control
-from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.control import Claims, ControlDirectory
 from midstream.runtime.messages import CONTROL_FORMAT, DeclareIdle, Finish, QueryFile, Rates, Status
 from midstream.runtime.progress import Progress
 from midstream.runtime.query_fingerprint import QueryFingerprint
@@ -106,7 +106,7 @@ def test_a_number_that_another_writer_took_is_passed_over(directory):
 WRITER = """
 import sys
 from midstream.runtime import messages as control
-from midstream.runtime.control import ControlDirectory
+from midstream.runtime.control import Claims, ControlDirectory
 directory = ControlDirectory(sys.argv[2])
 sys.stdin.readline()
 print(*[directory.write(control.DeclareIdle(stream=f"{sys.argv[3]} {number} " + "x" * 5000)) for number in range(20)])
@@ -212,7 +212,7 @@ def test_a_status_is_replaced_as_a_whole(directory):
 
 def test_a_command_is_for_the_query_that_it_names_or_that_claims_it_first(directory):
     directory.write(Finish())
-    assert [is_for(command, "q1", directory.claims()) for command in directory.commands()] == [True]
+    assert [directory.claims().is_for(command, "q1") for command in directory.commands()] == [True]
     directory.claim("q1")
     directory.write(Finish(), "q1")
     # The checkpoint was removed, and the query begins anew.
@@ -220,12 +220,26 @@ def test_a_command_is_for_the_query_that_it_names_or_that_claims_it_first(direct
     directory.claim("q2")
     directory.claim("q1")
     directory.write(Finish(), "q2")
-    assert directory.claims() == ControlDirectory(directory.path).claims() == [("q1", 1), ("q2", 3)]
+    assert directory.claims() == ControlDirectory(directory.path).claims()
+    assert directory.claims().queries == (("q1", 1), ("q2", 3))
     meant = {
-        query: [c.number for c in directory.commands() if is_for(c, query, directory.claims())]
+        query: [c.number for c in directory.commands() if directory.claims().is_for(c, query)]
         for query in ("q1", "q2", "q3")
     }
     assert meant == {"q1": [1, 2], "q2": [3, 4], "q3": []}
+
+
+def test_commands_from_before_query_json_was_removed_are_for_nobody(directory):
+    """A first attempt failed before its first row: what was submitted to it, its end even, was done to the next one."""
+    directory.write(Finish())
+    directory.write(Finish(), "q1")
+    (directory.path / "query.json").unlink()
+    again = ControlDirectory(directory.path)
+    again.create(QUERY, {})
+    again.write(Finish())
+    meant = {query: [c.number for c in again.commands() if again.claims().is_for(c, query)] for query in ("q1", "q2")}
+    # What names its query stays that query's.
+    assert meant == {"q1": [2, 3], "q2": [3]}
 
 
 def test_a_directory_made_anew_gives_its_commands_other_names(directory):
@@ -248,7 +262,7 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["query", "status"])
 def test_damaged_files_are_refused_with_a_code(directory, name):
-    for content in ("", "{", "[]", "[" * 100_000, '{"format": 2}', '{"format": 2, "a": ' * 100_000, '{"format": "2"}'):
+    for content in ("", "{", "[]", "[" * 100_000, '{"format": 3}', '{"format": 3, "a": ' * 100_000, '{"format": "3"}'):
         (directory.path / f"{name}.json").write_text(content)
         with pytest.raises(MalformedMessage, match=rf"\[M3011\] .*{name}\.json is damaged"):
             getattr(directory, name)()
@@ -279,7 +293,7 @@ def test_only_regular_files_are_opened(directory):
     """A named pipe would keep the reader waiting for ever."""
     directory.claim("q1")
     os.mkfifo(directory.path / "claims" / f"00000000-{directory.mark[:12]}.json")
-    assert directory.claims() == [("q1", 0)]
+    assert directory.claims().queries == (("q1", 0),)
     for name in ("query.json", "status.json"):
         (directory.path / name).unlink(missing_ok=True)
         os.mkfifo(directory.path / name)
@@ -296,7 +310,7 @@ def test_claims_that_nobody_can_have_written_claim_nothing(directory):
     for place, content in enumerate(['{"query": "a", "last": "x"}', "[" * 100_000, "", '{"query": 5, "last": 3}']):
         (directory.path / "claims" / f"0000001{place}-{directory.mark[:12]}.json").write_text(content)
     (directory.path / "claims" / "00000000-of another directory.json").write_text('{"query": "q0", "last": 9}')
-    assert directory.claims() == [("q1", 0)]
+    assert directory.claims().queries == (("q1", 0),)
 
 
 def test_of_two_queries_that_begin_at_once_one_has_the_directory(tmp_path, monkeypatch):
@@ -321,10 +335,10 @@ def test_queries_that_report_at_once_both_have_their_claim(directory, monkeypatc
     other = ControlDirectory(directory.path)
     directory.write(Finish())
     with monkeypatch.context() as patched:
-        patched.setattr(other, "claims", list)
+        patched.setattr(other, "claims", lambda: Claims(other.mark))
         directory.claim("q1")
         other.claim("q2")
-    assert directory.claims() == other.claims() == [("q1", 1), ("q2", 1)]
+    assert directory.claims().queries == other.claims().queries == (("q1", 1), ("q2", 1))
 
 
 def test_a_command_that_could_not_be_read_once_is_read_the_next_time(directory, monkeypatch):

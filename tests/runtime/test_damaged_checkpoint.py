@@ -13,9 +13,9 @@ from midstream.runtime import segment_log
 from midstream.runtime.framing import frame_prefix
 from midstream.runtime.messages import STATE_FORMAT, CellManifest, CellProgress, Command, decode, encode
 from midstream.runtime.segment_log import SegmentHeader
-from midstream.runtime.state_backend import stored_version
+from midstream.runtime.state_backend import CellsBegun, stored_version
 from tests.runtime.test_durable_cell import STREAMS, TRIPLE, migrate, rows
-from tests.spark.simulated import LoneCell
+from tests.spark.simulated import Fault, LoneCell, SimulatedCluster
 
 
 @pytest.fixture
@@ -55,11 +55,18 @@ def test_a_segment_that_was_dropped_and_is_there_again_is_noticed(cell):
     refused(cell, "which is none of this state")
 
 
+def test_segments_that_were_exchanged_are_noticed(cell):
+    """Rows were taken for those of other moments, in an order that no window expects."""
+    one, other, _ = sorted(cell.segments)
+    cell.backend[one], cell.backend[other] = cell.backend[other], cell.backend[one]
+    refused(cell, "Segment 0 cannot be read: .*it is segment 1")
+
+
 def sealed(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(4, "little") + content
 
 
-HEADER = encode(SegmentHeader([0], [0, 0, 0], [1, 1, 1]))
+HEADER = encode(SegmentHeader(1, [0], [0, 0, 0], [1, 1, 1]))
 GARBAGE = {
     "empty": b"",
     "short": b"\x00",
@@ -69,7 +76,7 @@ GARBAGE = {
     "no header, with a checksum": sealed(b""),
     "a header of other types, with a checksum": sealed(frame_prefix(b'{"windows": "x"}', [])),
     "fewer rows than windows, with a checksum": sealed(frame_prefix(HEADER, [])),
-    "a window that is not there, with a checksum": sealed(frame_prefix(encode(SegmentHeader([9], [0], [1])), [])),
+    "a window that is not there, with a checksum": sealed(frame_prefix(encode(SegmentHeader(1, [9], [0], [1])), [])),
 }
 
 
@@ -156,6 +163,32 @@ def test_a_manifest_that_cannot_be_meant_is_refused_also_with_a_checksum(cell, p
     manifest = decode(json.dumps(changed).encode(), CellManifest, "it", STATE_FORMAT)
     cell.backend["manifest"] = encode(manifest.sealed())
     refused(cell, "cannot be read")
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_cell_whose_whole_state_is_missing_does_not_begin_anew(hosted, lost):
+    """It did, and results of rows that had been in its windows were never made."""
+    cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c", cells=2, hosted=hosted)
+    for moment in (1, 2):
+        cluster.run({name: rows((moment, 1, "x"), (moment, 2, "y")) for name in "abc"})
+    cluster.committed[lost] = {}
+    with pytest.raises(MalformedMessage, match=rf"\[M3011\] (?s:.*)The state of cell {lost} is missing"):
+        cluster.run({name: rows((3, 1, "x")) for name in "abc"}, faults=[Fault("query restarted")])
+
+
+def test_cells_that_begin_for_the_first_time_are_not_damaged():
+    tables = {name: rows((1, 1, "x")) for name in "abc"}
+    cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c", cells=2)
+    # They reported, but the micro-batch was not committed.
+    assert cluster.run(tables).num_rows == 1
+    cluster.committed = [{}, {}]
+    assert cluster.run(tables, faults=[Fault("query restarted")]).num_rows == 1
+    # What another query reported in the same control directory says nothing.
+    cluster.run(tables)
+    assert CellsBegun.reported("another", cluster.figures).cells == {0, 1}
+    CellsBegun.reported("another", cluster.figures).check("this", 0, "")
+    CellsBegun().check(None, 0, "")
 
 
 def test_a_checkpoint_that_is_intact_is_restored(cell):

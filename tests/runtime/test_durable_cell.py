@@ -614,6 +614,15 @@ def test_a_new_checkpoint_does_not_obey_commands_given_to_an_earlier_run():
     assert cluster.run({name: rows((2, 2, "x")) for name in "abc"}).num_rows == 1
 
 
+def test_a_cell_does_not_obey_commands_from_before_query_json_was_removed():
+    cluster = SimulatedCluster(TRIPLE, STREAMS, "(a b) c")
+    old = [replace(cluster.migrate(cluster.query.plan("a (b c)")), directory="before"), cluster.finish()]
+    old[1] = replace(old[1], directory="before")
+    cluster.run({name: rows((1, 1, "x")) for name in "abc"}, old)
+    assert cluster.figures[0].plan == cluster.query.plan("(a b) c").explain()
+    assert cluster.run({name: rows((2, 2, "x")) for name in "abc"}).num_rows == 1
+
+
 @pytest.mark.parametrize("fault", ["query restarted", "batch replayed after restart"])
 def test_a_command_of_the_first_micro_batch_survives_a_restart(fault):
     """The new driver took all commands that it found for those of an earlier run, because the state was empty."""
@@ -669,7 +678,7 @@ def test_a_switch_of_just_in_time_processing_survives_a_restart():
         cell.run({"a": rows((2, 1, "x"))}, [migrate(2 * number + 1, cell.query.plan(order), "moving-state", {})])
         seen.append(cell.durable.figures())
         assert [figures.just_in_time for figures in seen] == [options] * 2
-        suspending = [any(o.operator.startswith("Suspend") for o in figures.operators) for figures in seen]
+        suspending = [any(o.kind == "suspend" for o in figures.operators) for figures in seen]
         assert suspending == [options is not None] * 2
 
 
@@ -797,7 +806,7 @@ def test_what_a_migration_did_is_known_after_a_restart():
 
 def test_files_that_are_no_commands_reach_no_cell():
     cluster = SimulatedCluster(TRIPLE, STREAMS)
-    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 2, "number": 2}'), ("command", 3, b"\xff")]
+    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 3, "number": 2}'), ("command", 3, b"\xff")]
     commands, packs = cell_operator._received(cluster._frames(received))
     assert (commands, packs) == ([], [])
 

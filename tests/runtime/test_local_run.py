@@ -249,7 +249,7 @@ def test_a_thousand_conditions_are_planned_and_run():
 def test_operators_count_what_they_did():
     run = start()
     run.push({"a": rows((1, 1, "x"), (2, 2, "y")), "b": rows((3, 1, "z"))})
-    (join,) = [o for o in run.metrics()["operators"] if o["operator"].startswith("Join")]
+    (join,) = [o for o in run.metrics()["operators"] if o["kind"] == "join"]
     assert (join["rows_in"], join["rows_out"], join["probes"], join["compared"]) == (3, 1, 3, 1)
     assert join["state_rows"] == 3
 

@@ -5,6 +5,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.engine.operators.operator import Counters
+from midstream.runtime import operator_counters
 from midstream.runtime.operator_counters import MOST_SUBPLANS, OperatorCounters
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
@@ -24,7 +25,7 @@ def counts(run):
     return {
         entry["subplan"]: (entry["rows_in"], entry["rows_out"])
         for entry in run.metrics()["operators"]
-        if entry["operator"].startswith(("Join", "Window"))
+        if entry["kind"] in ("join", "window")
     }
 
 
@@ -70,6 +71,25 @@ def test_rebuilt_operators_do_not_forget():
     before = counts(run)
     run.rebuild("moving-state")
     assert all(after >= before[key] for key, after in counts(run).items())
+
+
+def test_what_just_in_time_processing_avoided_is_not_computed_while_it_is_off(monkeypatch):
+    computed = []
+    real = operator_counters.partial_results_avoided
+    monkeypatch.setattr(operator_counters, "partial_results_avoided", lambda given: computed.append(1) or real(given))
+    run = QUERY.run_locally("(a b) c")
+    run.push(rows(1))
+    run.metrics()
+    assert not computed
+    run.switch_just_in_time(True)
+    run.push(rows(2))
+    run.metrics()
+    assert computed
+    run.switch_just_in_time(False)
+    computed.clear()
+    run.push(rows(3))
+    run.metrics()
+    assert not computed
 
 
 def test_earlier_counts_are_bounded():

@@ -120,6 +120,29 @@ def test_what_an_earlier_run_told_holds_until_a_cell_tells(tmp_path):
     assert again.report.plan == QUERY.plan("(o p) s")
 
 
+def test_which_cells_have_state_is_known_after_a_restart(tmp_path):
+    query = Reported(tmp_path)
+    assert query.report.cells_begun.cells == set()
+    query.progress.take([figures(0, batches=2), figures(1, batches=1)])
+    query.report.write()
+    begun = Reported(tmp_path).report.cells_begun
+    assert (begun.query, begun.cells) == ("q1", {0})
+
+
+def test_a_status_that_was_removed_is_written_again_with_the_next_report(tmp_path):
+    query = Reported(tmp_path)
+    query.progress.take([figures(cell) for cell in (0, 1)])
+    query.report.write()
+    remote = RemoteQuery(query.control.path)
+    assert not remote.lacks_report
+    (query.control.path / "status.json").unlink()
+    assert remote.lacks_report
+    query.progress.take([figures(0, "o (p s)")])
+    query.report.write()
+    assert not remote.lacks_report
+    assert remote.status().metrics.query == "q1"
+
+
 def test_a_silent_stream_is_declared_idle_again_if_that_could_not_be_written(tmp_path, monkeypatch):
     query = Reported(tmp_path, idle_after=1e-9)
     rows = dict(figures(0).streams)

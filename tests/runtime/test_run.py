@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, LocalRun, Stream
-from midstream.runtime.messages import ClusterMetrics, RunMetrics
+from midstream.runtime.messages import CellFigures, ClusterMetrics, Counts, RunFigures, RunMetrics
 from midstream.runtime.run import MigrationEvent, ProgressEvent, Run
 from midstream.spark import LiveQuery
 
@@ -38,6 +38,13 @@ def test_metrics_of_both_have_the_same_names():
     common = {*RunMetrics.__struct_fields__, "migrations"}
     assert QUERY.run_locally().metrics().keys() == common
     assert common - {"migrations"} <= set(ClusterMetrics.__struct_fields__)
+
+
+@pytest.mark.parametrize("kind", [CellFigures, RunMetrics, ClusterMetrics])
+def test_counts_are_declared_once_for_cells_and_queries(kind):
+    shared = {*Counts.__struct_fields__, *RunFigures.__struct_fields__}
+    assert shared <= set(kind.__struct_fields__)
+    assert not shared & set(inspect.get_annotations(kind))
 
 
 def test_a_handle_follows_its_migration_to_the_end():

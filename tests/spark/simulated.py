@@ -45,17 +45,19 @@ from midstream.runtime import cell_host
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_host import HostedCell
 from midstream.runtime.cell_setup import CellSetup
+from midstream.runtime.control import Claims
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import Action, CellFigures, Command, DeclareIdle, Finish, Migrate, encode
-from midstream.runtime.pack import Pack
+from midstream.runtime.pack import KEEP, StreamPacker
 from midstream.runtime.progress import Progress
 from midstream.runtime.segment_log import SegmentHeader, read_segment
+from midstream.runtime.state_backend import CellsBegun
 from midstream.spark import cell_operator, packing
 from midstream.spark.catalyst import is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
-from midstream.spark.packing import KEEP, STREAM, Packer, StreamPacker, shared_columns
-from midstream.spark.spark_types import type_for_spark
+from midstream.spark.packing import STREAM, Packer, shared_columns
+from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["FAULTS", "DictStateBackend", "Fault", "LoneCell", "SimulatedCluster", "command", "packs_of"]
 
@@ -114,11 +116,11 @@ class SimulatedCluster:
         self.last_command = 0
         self.claims: list[tuple[str, int]] = []
         """Whose commands are in the control directory."""
+        self.figures: list[CellFigures] = []
+        """What each cell reported last."""
         self._start_driver(plan)
         self.committed: list[dict[str, bytes]] = [{} for _ in range(self.partitioning.cells)]
         """The state of each cell."""
-        self.figures: list[CellFigures] = []
-        """What each cell reported last."""
         self.batches: list[list[pa.Table]] = []
         """Results of the committed micro-batches, by cell."""
         self._homes = [self.random.choice(self.workers) for _ in self.committed]
@@ -135,7 +137,9 @@ class SimulatedCluster:
         ordered = {name: streams[name] for name in sorted(streams)}
         self._sources = _Sources(ordered, self.first_plan, default, self.partitioning, self.keys)
         run = f"run {self.random.getrandbits(64)}"
-        made = CellOperator(self.setup, run, self.keys, self.claims, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
+        claims = Claims("", tuple(self.claims))
+        begun = CellsBegun.reported(QUERY_ID, self.figures)
+        made = CellOperator(self.setup, run, self.keys, claims, begun, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
         self._operator = cloudpickle.dumps(made)
         self.progress = Progress(default, self.partitioning)
 
@@ -479,8 +483,7 @@ class LoneCell:
 
     def run(self, rows: Mapping[str, pa.Table], commands: Sequence[Command] = ()) -> pa.Table:
         """One micro-batch; its results."""
-        packs = map(Pack.of_bytes, packs_of(self.query, rows))
-        results = list(self.durable.work(commands, packs))
+        results = list(self.durable.work(commands, packs_of(self.query, rows)))
         self.durable.save(self.backend)
         return pa.Table.from_batches(results, self.durable.output_schema)
 
@@ -504,6 +507,9 @@ def packs_of(query: ContinuousQuery, rows: Mapping[str, pa.Table]) -> Iterator[b
     windows = list(query.plan().windows())
     for name, table in rows.items():
         own = list({w.identity: w for w in windows if w.stream.name == name}.values())
-        packer = StreamPacker(own, own[0].stream.schema.names, partition(query.plan(), 1))
+        stream = own[0].stream
+        packer = StreamPacker(own, stream.schema.names, partition(query.plan(), 1))
         for batch in table.combine_chunks().to_batches():
-            yield from (data for _, data in packer.packs(batch))
+            columns = [as_type(batch.column(column), stream.column_type(column)) for column in stream.schema.names]
+            dense = pa.RecordBatch.from_arrays(columns, names=stream.schema.names)
+            yield from (data for _, data in packer.packs(dense))

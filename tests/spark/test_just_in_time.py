@@ -23,7 +23,7 @@ def test_it_is_switched_in_every_cell_and_survives_restarts(spark, tmp_path, cel
         return live, writer.start(str(tmp_path / "out"))
 
     def suspending():
-        return any(operator["operator"].startswith("Suspend") for operator in live.metrics()["operators"])
+        return any(operator["kind"] == "suspend" for operator in live.metrics()["operators"])
 
     feed.drop()
     live, running = start()

@@ -1,15 +1,10 @@
-"""Packing: every row reaches the cells that need it, once, and every cell learns how far each stream has come."""
+"""The map task: rows of all streams, which come as one table, leave as packs for the cells."""
 
 from __future__ import annotations
 
-import datetime
-from collections import Counter
-from collections.abc import Iterable
-from decimal import Decimal
 from types import SimpleNamespace
 from unittest import mock
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,180 +12,11 @@ from pyspark import TaskContext
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Window
-from midstream.engine.state.window_store import Rows
 from midstream.planning.partitioning import partition
-from midstream.runtime.cell_routing import rows_by_cell
-from midstream.runtime.pack import Pack
-from midstream.runtime.transport import from_bytes, to_bytes
+from midstream.runtime.pack import StreamPacker
 from midstream.spark import packing
-from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
-
-SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64(), "s": pa.string()})
-STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]
-CHAIN = "SELECT a.s FROM a [RANGE 9], b [RANGE 9], c [RANGE 9] WHERE a.k = b.k AND b.x = c.x"
-SELF = "SELECT p.ts FROM a [RANGE 5] p, b [RANGE 5] q, a [RANGE 5] r WHERE p.k = q.k AND q.x = r.x"
-
-
-def rows(count: int, start: int = 0) -> pa.RecordBatch:
-    numbers = range(start, start + count)
-    return pa.record_batch(
-        {
-            "ts": [None if n % 10 == 9 else n for n in numbers],
-            "k": [None if n % 7 == 3 else n % 5 for n in numbers],
-            "x": [n % 4 for n in numbers],
-            "s": [f"{n}" for n in numbers],
-        },
-        schema=SCHEMA,
-    )
-
-
-def packer(text: str, stream: str, cells: int, columns: Iterable[str] = SCHEMA.names) -> StreamPacker:
-    plan = ContinuousQuery(text, STREAMS).plan()
-    windows = list({w.identity: w for w in plan.windows() if w.stream.name == stream}.values())
-    return StreamPacker(windows, list(columns), partition(plan, cells))
-
-
-def packs(packer: StreamPacker, batch: pa.RecordBatch) -> list[tuple[int, Pack]]:
-    return [(cell, Pack.of_bytes(data)) for cell, data in packer.packs(batch)]
-
-
-@pytest.mark.parametrize("cells", [1, 2, 4, 6])
-@pytest.mark.parametrize("stream", ["a", "b", "c"])
-def test_rows_go_where_the_partitioning_says_in_the_order_they_came(stream, cells):
-    made = packer(CHAIN, stream, cells)
-    batch = rows(100)
-    timed = batch.filter(batch.column("ts").is_valid())
-    (window,) = made._groups[0]
-    columns = {name: timed.column(name) for name in SCHEMA.names}
-    expected = rows_by_cell(made._partitioning, window, Rows(timed.column("ts").to_numpy(), columns))
-    found = packs(made, batch)
-    assert [cell for cell, _ in found] == list(range(cells))
-    for cell, pack in found:
-        own = expected[cell].columns["s"].to_pylist() if cell in expected else []
-        assert pack.batch.column("s").to_pylist() == own
-        assert pack.batch.column("__time").to_pylist() == [int(value) for value in own]
-    copies = made._partitioning.replication(window.identity)
-    assert Counter(s for _, pack in found for s in pack.batch.column("s").to_pylist()) == dict.fromkeys(
-        timed.column("s").to_pylist(), copies
-    )
-
-
-def test_every_cell_learns_what_the_task_saw_whether_it_gets_rows_or_not():
-    for _, pack in packs(packer(CHAIN, "a", 6), rows(10)):
-        assert (pack.header.stream, pack.header.rows, pack.header.without_event_time, pack.header.latest) == (
-            "a",
-            10,
-            1,
-            8,
-        )
-        assert pack.header.counts
-
-
-def test_without_rows_or_without_event_times_nothing_is_said_of_time():
-    for batch in (rows(0), rows(1, start=9)):
-        found = packs(packer(CHAIN, "a", 2), batch)
-        assert len(found) == 2
-        for _, pack in found:
-            assert (pack.header.rows, pack.header.without_event_time, pack.header.latest) == (
-                batch.num_rows,
-                batch.num_rows,
-                None,
-            )
-            assert pack.batch.num_rows == 0
-            assert pack.batch.schema.names == ["__time", *SCHEMA.names]
-
-
-def test_windows_of_a_stream_that_are_keyed_alike_share_a_pack():
-    text = "SELECT p.ts FROM a [RANGE 5] p, b [RANGE 5] q, a [RANGE 9] r WHERE p.k = q.k AND q.k = r.k"
-    found = packs(packer(text, "a", 3), rows(30))
-    assert [len(pack.header.windows) for _, pack in found] == [2, 2, 2]
-    assert all(pack.header.counts for _, pack in found)
-
-
-def test_windows_of_a_stream_that_are_keyed_apart_have_packs_of_their_own_of_which_one_counts():
-    made = packer(SELF, "a", 4)
-    found = packs(made, rows(30))
-    assert [cell for cell, _ in found] == [0, 1, 2, 3] * 2
-    assert [pack.header.counts for _, pack in found] == [True] * 4 + [False] * 4
-    windows = [pack.header.windows for _, pack in found]
-    assert windows[:4] == [windows[0]] * 4
-    assert windows[4:] == [windows[4]] * 4
-    assert windows[0] != windows[4]
-    for group in (found[:4], found[4:]):
-        # Two of the four cells each.
-        assert sum(pack.batch.num_rows for _, pack in group) == 27 * 2
-
-
-def test_rows_that_no_window_wants_stay_behind_but_are_seen():
-    wanted = pa.array([None if n % 3 == 0 else n % 3 == 1 for n in range(20)])
-    batch = pa.RecordBatch.from_arrays([*rows(20).columns, wanted], names=[*SCHEMA.names, KEEP])
-    found = packs(packer(CHAIN, "b", 2), batch)
-    sent = sorted(int(s) for _, pack in found for s in pack.batch.column("s").to_pylist())
-    assert sent == [n for n in range(20) if n % 3 == 1 and n % 10 != 9]
-    assert [(pack.header.rows, pack.header.without_event_time, pack.header.latest) for _, pack in found] == [
-        (20, 2, 18)
-    ] * 2
-    assert found[0][1].batch.schema.names == ["__time", *SCHEMA.names]
-
-
-def test_only_the_columns_that_are_read_travel():
-    made = packer(CHAIN, "a", 2, columns=["k", "s"])
-    for _, pack in packs(made, rows(5)):
-        assert pack.batch.schema.names == ["__time", "k", "s"]
-
-
-@pytest.mark.parametrize(
-    ("declared", "given", "ticks"),
-    [
-        (pa.int32(), pa.array([3, -1], pa.int32()), [3, -1]),
-        (pa.timestamp("us", "UTC"), pa.array([5, 7], pa.timestamp("us", "Europe/Berlin")), [5, 7]),
-        (pa.timestamp("us"), pa.array([5, -7], pa.timestamp("us")), [5, -7]),
-    ],
-)
-def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
-    stream = Stream("a", pa.schema({"ts": declared, "v": pa.int64()}), "ts")
-    plan = ContinuousQuery("SELECT DISTINCT v FROM a [NOW]", [stream]).plan()
-    made = StreamPacker([w for w in plan.walk() if isinstance(w, Window)], ["ts", "v"], partition(plan, 1))
-    ((_, pack),) = packs(made, pa.record_batch({"ts": given, "v": [1, 2]}))
-    assert pack.batch.column("__time").to_pylist() == ticks
-    assert pack.batch.column("ts").type == declared
-    assert pack.header.latest == max(ticks)
-
-
-TYPES = {
-    "text": (pa.string(), ["é", "", None]),
-    "large text": (pa.large_string(), ["a", None, "b"]),
-    "binary": (pa.binary(), [b"\x00", None, b""]),
-    "boolean": (pa.bool_(), [True, False, None]),
-    "number": (pa.float64(), [float("inf"), -0.0, None]),
-    "unsigned": (pa.uint64(), [2**64 - 1, 0, None]),
-    "decimal": (pa.decimal128(38, 4), [Decimal("1.0000"), None, Decimal("-99999999999999999999999999.9999")]),
-    "date": (pa.date32(), [datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)]),
-    "list": (pa.list_(pa.string()), [["a", None], [], None]),
-    "struct": (
-        pa.struct({"p": pa.int64(), "q": pa.list_(pa.int8())}),
-        [{"p": 1, "q": [1]}, None, {"p": None, "q": None}],
-    ),
-    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [], None]),
-}
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_values_of_every_type_arrive_unchanged_also_from_a_slice(name):
-    data_type, values = TYPES[name]
-    stream = Stream("a", pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": data_type}), "ts")
-    plan = ContinuousQuery("SELECT p.v FROM a [NOW] p, a [RANGE 3] q WHERE p.k = q.k", [stream]).plan()
-    made = StreamPacker(list(plan.windows()), ["ts", "k", "v"], partition(plan, 3))
-    column = pa.array([*values, *values], data_type)
-    batch = pa.record_batch({"ts": range(6), "k": [1, 2, 3, 1, 2, 3], "v": column}).slice(2, 4)
-    found: dict[int, object] = {}
-    for _, pack in packs(made, batch):
-        assert pack.batch.column("v").type == data_type
-        found.update(zip(pack.batch.column("ts").to_pylist(), pack.batch.column("v").to_pylist(), strict=True))
-    assert found == dict(zip(range(2, 6), column.to_pylist()[2:], strict=True))
-
-
-# As a map task
+from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
+from tests.runtime.test_pack import CHAIN, SCHEMA, packer, read, rows
 
 
 def map_task(cells: int) -> Packer:
@@ -215,7 +41,7 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
     assert ", ".join(f"{field.name} {field.type}" for field in batch.schema) == (PACKED.replace("long", "int64"))
     assert batch.column("cell").to_pylist() == [100, 101, 102, 103]
     assert batch.column("kind").to_pylist() == ["rows"] * 4
-    made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
+    made = [read(blob) for blob in batch.column("blob").to_pylist()]
     assert {(pack.header.stream, pack.header.rows) for pack in made} == {("b", 25)}
     sent = [int(s) for pack in made for s in pack.batch.column("s").to_pylist()]
     assert sorted(sent) == [n for n in range(25) if n % 10 != 9]
@@ -227,7 +53,7 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
 def test_rows_of_several_streams_are_packed_apart_in_the_order_they_came(is_mixed):
     batches = [of_stream(2, rows(4)), of_stream(0, rows(9)), of_stream(2 if is_mixed else 1, rows(8, 10))]
     (batch,) = packed(map_task(1), batches)
-    made = [Pack.of_bytes(blob) for blob in batch.column("blob").to_pylist()]
+    made = [read(blob) for blob in batch.column("blob").to_pylist()]
     found = {pack.header.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
     first, last = [0, 1, 2, 3], [n for n in range(10, 18)]
     assert found == {"a": [*range(9)]} | ({"c": [*first, *last]} if is_mixed else {"c": first, "b": last})
@@ -239,7 +65,7 @@ def test_large_tasks_send_in_pieces_and_places_tell_their_order():
     batches = [of_stream(2, rows(10, start)) for start in (100, 110, 120, 130, 140)]
     with mock.patch.object(packing, "PACK_BYTES", batches[0].nbytes + 1):
         pieces = packed(map_task(2), batches, partition_id=7)
-    assert [Pack.of_bytes(piece.column("blob")[0].as_py()).header.rows for piece in pieces] == [20, 20, 10]
+    assert [read(piece.column("blob")[0].as_py()).header.rows for piece in pieces] == [20, 20, 10]
     places = [piece.column("place").to_pylist() for piece in pieces]
     assert places == [[(2 << 40) + (7 << 20) + number] * 2 for number in range(3)]
 
@@ -269,33 +95,21 @@ def test_columns_of_one_type_share_a_place():
     assert shared == [{"t": "0_0", "v": "1_0", "w": "1_1"}, {"w": "1_0", "s": "2_0"}, {}]
 
 
-# Bytes
-
-
-class Seen(msgspec.Struct):
-    stream: str = ""
-    windows: list[str] = []
-    latest: int | None = None
-
-
-@pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_header_and_any_tables_come_back(compression):
-    tables = [
-        rows(5),
-        rows(0),
-        pa.record_batch({"v": [None, {"a": [1]}]}),
-        pa.RecordBatch.from_pylist([], pa.schema([])),
-    ]
-    header = Seen("é\n", [], -(2**63))
-    found, batches = from_bytes(to_bytes(header, tables, compression), Seen)
-    assert found == header
-    assert all(one.equals(other) for one, other in zip(batches, tables, strict=True))
-    assert from_bytes(to_bytes(Seen(), []), Seen) == (Seen(), [])
-
-
-def test_bytes_may_come_as_a_buffer_or_a_view():
-    data = to_bytes(Seen("a"), [rows(3)])
-    for form in (memoryview(data), pa.py_buffer(data), bytearray(data)):
-        header, (batch,) = from_bytes(form, Seen)
-        assert header == Seen("a")
-        assert batch.equals(rows(3))
+@pytest.mark.parametrize(
+    ("declared", "given", "ticks"),
+    [
+        (pa.int32(), pa.array([3, -1], pa.int32()), [3, -1]),
+        (pa.timestamp("us", "UTC"), pa.array([5, 7], pa.timestamp("us", "Europe/Berlin")), [5, 7]),
+        (pa.timestamp("us"), pa.array([5, -7], pa.timestamp("us")), [5, -7]),
+    ],
+)
+def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
+    stream = Stream("a", pa.schema({"ts": declared, "v": pa.int64()}), "ts")
+    plan = ContinuousQuery("SELECT DISTINCT v FROM a [NOW]", [stream]).plan()
+    made = StreamPacker([w for w in plan.walk() if isinstance(w, Window)], ["ts", "v"], partition(plan, 1))
+    task = Packer([made], [{"ts": "0_0", "v": "1_0"}], [7])
+    (batch,) = packed(task, [of_stream(0, pa.record_batch({"0_0": given, "1_0": [1, 2]}))])
+    pack = read(batch.column("blob")[0].as_py())
+    assert pack.batch.column("__time").to_pylist() == ticks
+    assert pack.batch.column("ts").type == declared
+    assert pack.header.latest == max(ticks)

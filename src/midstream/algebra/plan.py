@@ -83,6 +83,11 @@ class Plan:
         return True
 
     @property
+    def kind(self) -> str:
+        """The operator in one word, as ``plan_json`` and the figures of running operators have it: "join", say."""
+        return type(self).__name__.lower()
+
+    @property
     def label(self) -> str:
         """The operator and its parameters in one line, as ``explain`` shows it."""
         raise NotImplementedError

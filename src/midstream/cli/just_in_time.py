@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from midstream.cli.failures import DONE, FAILED, PENDING
 from midstream.cli.output import Output, escape
-from midstream.cli.saved_run import is_running
+from midstream.cli.waiting import MISSING_REPORT, wait_for_report
 from midstream.execution.just_in_time import JustInTime
+from midstream.runtime.messages import CommandOutcome
 from midstream.runtime.remote import RemoteQuery
 
 __all__ = ["switch_just_in_time"]
-
-LOOK_SECONDS = 0.2
 
 
 def switch_just_in_time(control: Path, is_on: bool, timeout: float, output: Output) -> int:
     """Submit the command and say what became of it, for at most ``timeout`` seconds."""
     remote = RemoteQuery(control)
+    if remote.lacks_report:
+        output.note(MISSING_REPORT)
     number = remote.switch_just_in_time(JustInTime() if is_on else None)
     chosen = "on" if is_on else "off"
     output.say(f"submitted: just-in-time processing {chosen}")
-    until = time.monotonic() + timeout
-    while True:
-        runs = is_running(remote.control_dir)
-        outcomes = remote.outcomes_in_cells(number)
-        reason = next((outcome.reason for outcome in outcomes if outcome.state == "refused"), None)
-        is_done = len(outcomes) == remote.cells
-        if reason is not None or is_done or runs is False or time.monotonic() >= until:
-            break
-        time.sleep(LOOK_SECONDS)
+    outcomes, runs = wait_for_report(
+        remote,
+        timeout,
+        lambda: remote.outcomes_in_cells(number),
+        lambda found: len(found) == remote.cells or _refusal(found) is not None,
+    )
+    reason, is_done = _refusal(outcomes), len(outcomes) == remote.cells
     state = "refused" if reason is not None else "completed" if is_done else "submitted"
     if reason is not None:
         output.say("refused: the query continues unchanged")
@@ -43,3 +41,8 @@ def switch_just_in_time(control: Path, is_on: bool, timeout: float, output: Outp
         output.say(f"not in effect within {timeout:g} s: the command takes effect with the next micro-batch")
     output.document({"number": number, "just_in_time": is_on, "state": state, "reason": reason, "is_running": runs})
     return FAILED if reason is not None else DONE if is_done else PENDING
+
+
+def _refusal(outcomes: list[CommandOutcome]) -> str | None:
+    """Why a cell refused, if one did."""
+    return next((outcome.reason for outcome in outcomes if outcome.state == "refused"), None)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from midstream.cli.failures import DONE, FAILED, PENDING
 from midstream.cli.output import Output, escape
 from midstream.cli.plan_names import order_of, plan_named
-from midstream.cli.saved_run import is_running
+from midstream.cli.waiting import MISSING_REPORT, wait_for_report
 from midstream.errors import FinishedRun, MidstreamError
 from midstream.runtime.messages import MigrationOutcome
 from midstream.runtime.remote import RemoteQuery
@@ -30,10 +30,6 @@ class WaitFor(enum.Enum):
     COMPLETED = "completed"
 
 
-LOOK_SECONDS = 0.1
-"""How often the query's status is read."""
-
-
 def migrate(
     control: Path,
     plan: str,
@@ -45,6 +41,8 @@ def migrate(
 ) -> int:
     """Submit the plan and say what became of it, for at most ``timeout`` seconds."""
     remote = RemoteQuery(control)
+    if remote.lacks_report:
+        output.note(MISSING_REPORT)
     try:
         number = remote.migrate(plan_named(remote.query, plan), strategy, **options)
     except FinishedRun:
@@ -54,8 +52,22 @@ def migrate(
         raise
     output.say(f"submitted: migration {number}, {strategy} to {escape(_named(remote, number))}")
     began = time.monotonic()
-    outcome = _watched(remote, number, began + timeout, wait_for, lambda: output.say("running"))
-    runs = is_running(remote.control_dir)
+    has_started = False
+
+    def look() -> MigrationOutcome:
+        nonlocal has_started
+        outcome = remote.outcome(number)
+        if outcome.state == "running" and not has_started:
+            has_started = True
+            output.say("running")
+        return outcome
+
+    outcome, runs = wait_for_report(
+        remote,
+        timeout,
+        look,
+        lambda found: found.is_over or (found.state == "running" and wait_for is WaitFor.RUNNING),
+    )
     state, reason = outcome.state, outcome.reason
     for line in _sentences(remote, outcome, runs, timeout, wait_for):
         output.say(escape(line))
@@ -67,7 +79,7 @@ def migrate(
             "state": state,
             "strategy": strategy,
             "options": dict(options),
-            "plan": remote.plan.explain(),
+            "plan": None if remote.lacks_report else remote.plan.explain(),
             "reason": reason,
             "is_running": runs,
             "seconds": time.monotonic() - began,
@@ -77,24 +89,6 @@ def migrate(
         return FAILED
     has_happened = state in ("completed", "unchanged") or (state == "running" and wait_for is WaitFor.RUNNING)
     return DONE if has_happened else PENDING
-
-
-def _watched(
-    remote: RemoteQuery, number: int, until: float, wait_for: WaitFor, say_running: Callable[[], None]
-) -> MigrationOutcome:
-    """What the query last reported of the migration: at its end, when time is up, or when the query does not run."""
-    has_started = False
-    while True:
-        runs = is_running(remote.control_dir)
-        outcome = remote.outcome(number)
-        if outcome.state == "running" and not has_started:
-            has_started = True
-            say_running()
-        is_enough = has_started and wait_for is WaitFor.RUNNING
-        is_over = is_enough or outcome.state in ("completed", "refused", "unchanged")
-        if is_over or runs is False or time.monotonic() >= until:
-            return outcome
-        time.sleep(LOOK_SECONDS)
 
 
 def _sentences(
@@ -117,7 +111,7 @@ def _sentences(
     if runs is False:
         return ["the query does not run now: the plan changes when it is resumed"]
     status = remote.status()
-    silent = "no report yet" if status is None else f"last report {time.time() - status.reported:,.0f} s ago"
+    silent = "no report" if status is None else f"last report {time.time() - status.reported:,.0f} s ago"
     if runs:
         return [f"not started within {timeout:g} s: the query runs ({silent}); its micro-batch may take long"]
     return [f"not started within {timeout:g} s: the query does not seem to run ({silent})"]

@@ -35,7 +35,7 @@ from midstream.cli.sources import StreamSource, choose_event_time, local_files, 
 from midstream.cli.spark_process import spark_session
 from midstream.errors import BadArgument, FinishedRun, NotRunning
 from midstream.query import ContinuousQuery
-from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import Finish, Status
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _check_control(asked: RunFile, until_end: bool) -> Status | None:
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
         )
-    if not until_end and _is_ending(control, None if status is None else status.metrics.query):
+    if not until_end and _is_ending(control, status):
         raise FinishedRun(
             "this run was interrupted while its streams were ending",
             detail="It would take rows that come now for late ones, and drop them.",
@@ -109,11 +109,12 @@ def _check_control(asked: RunFile, until_end: bool) -> Status | None:
     return status
 
 
-def _is_ending(control: ControlDirectory, query: str | None) -> bool:
-    """Whether the end of its streams was submitted to the query with this id."""
+def _is_ending(control: ControlDirectory, status: Status | None) -> bool:
+    """Whether the end of its streams was submitted to the query that reported last."""
     claims = control.claims()
+    query = status.metrics.query if status is not None else claims.latest
     ends = [command for command in control.commands() if isinstance(command.action, Finish)]
-    return any(is_for(command, query, claims) for command in ends)
+    return any(claims.is_for(command, query) for command in ends)
 
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:

@@ -19,6 +19,7 @@ from midstream.cli.live_view import instant
 from midstream.cli.output import Output
 from midstream.cli.plan_names import order_of
 from midstream.cli.saved_run import is_running, noted_failure, running_process
+from midstream.cli.waiting import MISSING_REPORT
 from midstream.errors import BadArgument
 from midstream.runtime.explain import just_in_time_figures
 from midstream.runtime.messages import ClusterMetrics, MigrationEntry, Rates, Status
@@ -61,6 +62,7 @@ class _View:
         self.is_running = is_running(remote.control_dir)
         self._pid = running_process(remote.control_dir) if self.is_running else None
         self._failure = None if self.is_running else noted_failure(remote.control_dir)
+        self._lacks_report = remote.lacks_report
         self._plan = remote.plan.explain() if self._status is None else self._status.plan
         self._ignored = [str(problem) for problem in remote.ignored().values()]
 
@@ -73,7 +75,7 @@ class _View:
             "pid": self._pid,
             "failure": self._failure,
             "reported": reported.get("reported"),
-            "plan": self._plan,
+            "plan": None if self._lacks_report else self._plan,
             "cells": self._remote.cells,
             "metrics": reported.get("metrics"),
             "has_ended": reported.get("has_ended", False),
@@ -84,7 +86,10 @@ class _View:
 
     def shown(self) -> RenderableType:
         """The same for people."""
-        parts: list[RenderableType] = [Text(self._headline(), style="bold"), Text(self._plan)]
+        parts: list[RenderableType] = [Text(self._headline(), style="bold")]
+        if self._lacks_report:
+            parts.append(Text(f"{MISSING_REPORT}; the first plan was"))
+        parts.append(Text(self._plan))
         status = self._status
         if status is not None:
             parts += [self._figures(status), _streams(status.metrics), _operators(status.metrics)]
@@ -101,7 +106,7 @@ class _View:
             False: "finished" if status is not None and status.has_ended else stopped,
             None: "finished" if status is not None and status.metrics.finished else "started by a program",
         }[self.is_running]
-        return f"{state}, " + ("no report yet" if status is None else f"last report {_ago(status.reported)} ago")
+        return f"{state}, " + ("no report" if status is None else f"last report {_ago(status.reported)} ago")
 
     def _figures(self, status: Status) -> Table:
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))

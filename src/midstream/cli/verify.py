@@ -100,6 +100,11 @@ def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> ClusterMetrics:
             "the query is still running", hint="Wait until it has finished; midstream status shows its progress."
         )
     status = remote.status()
+    if remote.lacks_report:
+        raise RunError(
+            "whether the run has finished is not known: its status.json is missing",
+            hint=f"Let the query write it again: midstream run --resume {asked.control} --until-end.",
+        )
     if status is None or not status.has_ended:
         raise RunError(
             "the run has not finished: some results are still buffered",

@@ -143,7 +143,7 @@ def join_states(cells: Sequence[Mapping[str, Any]]) -> list[int]:
     states = [0] * JOINS
     for cell in cells:
         # An operator follows its inputs; a second plan's operators follow those of the first.
-        joins = [operator for operator in cell["operators"] if operator["operator"].startswith("Join")]
+        joins = [operator for operator in cell["operators"] if operator["kind"] == "join"]
         for place, join in enumerate(joins):
             states[place % JOINS] += join["state_rows"]
     return states

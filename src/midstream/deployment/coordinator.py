@@ -160,15 +160,12 @@ class Coordinator:
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
         """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
         busy = {query for query, known in self._queries.items() if known.running is not None}
-        before = {query: self.placement.of(query) for query in busy}
-        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy)
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, leave_alone=busy)
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
-            if query not in busy:
-                instructions += self._redeploy(self._queries[query], change)
-        for query in busy:
+            instructions += self._redeploy(self._queries[query], change)
+        for query in sorted(busy):
             # Planned anew when it is clear where its stages are.
-            self.placement.put(before[query])
             self._queries[query].is_stale = True
             instructions += self._look_after(self._queries[query])
         return instructions
@@ -381,7 +378,16 @@ class Coordinator:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
         if generation.returned or known.is_stale:
             return self._plan_anew(known)
+        self._forget_left_nodes()
         return self._stage_migrations(known)
+
+    def _forget_left_nodes(self) -> None:
+        """Removed nodes can be switched off when nothing that they held is needed any more."""
+        needed = {node for generation in self.under_way() for node in generation.nodes}
+        for known in self._queries.values():
+            needed |= {fragment.node for fragment in known.deployed.fragments.values()}
+        for node in [node for node in self.topology.leaving if node not in needed]:
+            self.topology.forget(node)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
         known.is_stale = False

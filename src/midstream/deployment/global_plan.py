@@ -45,9 +45,12 @@ class GlobalPlan:
         self._consumers: dict[StageId, StageId] = {}
         self._queries: dict[str, list[StageId]] = {}
         self._sinks: dict[str, StageId] = {}
+        seen: set[StageId] = set()
         for stage in self._stages.values():
+            seen.add(stage.id)
             self._queries.setdefault(stage.query, []).append(stage.id)
             for producer in stage.inputs:
+                assert producer in seen, f"{producer} does not come before its consumer, {stage.id}"
                 assert producer not in self._consumers, f"{producer} has two consumers"
                 assert self._stages[producer].query == stage.query, f"{producer} belongs to another query"
                 self._consumers[producer] = stage.id

@@ -30,6 +30,7 @@ def place_query(
                 f'stage "{stage}" is pinned to node "{node}", which does not exist',
                 hint=did_you_mean(node, topology.nodes),
             )
+    for stage, node in nodes.items():
         slots.take(node, plan.stages[stage])
     for stage, node in nodes.items():
         above = _next_pinned(plan, stage)

@@ -1,11 +1,11 @@
-"""Which stages of a query must move after the topology changed, and which stay: the pinning rule of ISQD, for any set
-of broken edges.
+"""Which stages of a query must move after the topology changed, and which stay: the pinning rule of ISQD.
 
 From the producer of a broken edge, the plan is followed upwards until a stage whose node the producer's rows can
 reach; the stages passed must move. Moving a stage concerns its other producers, too: the same is asked of each of
 their edges, until nothing more moves. An edge from which no stage above can be reached moves nothing.
 
-Edges are looked at from the sources upwards, so a stage that moves anyway is not held against the stages above it.
+Edges are examined from the sources upwards: a stage that moves anyway does not make the stages above it move for the
+sake of where it was.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class NodeGroup:
     @property
     def is_busy(self) -> bool:
         """Whether any node waits for something."""
-        return any(node.is_busy for node in self.nodes.values())
+        return any(node.is_busy() for node in self.nodes.values())
 
     def step(self, given: GroupInput) -> GroupOutput:
         """Take all that has come, and work until nothing is left to do inside the group."""
@@ -119,7 +119,7 @@ class NodeGroup:
                 self._leave(node.step(*given_to_it), out, pending)
         if given.asks_again:
             for name, node in list(self.nodes.items()):
-                if node.is_busy:
+                if node.is_busy():
                     self._touched.add(name)
                     self._leave(node.ask_again(), out, pending)
         self._work_off(pending, out)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -136,10 +136,12 @@ class NodeRuntime:
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether something waits for an answer, or for the rest of a reconfiguration."""
-        outputs = (instance.output for instance in self.running.values() if not instance.is_sink)
+    def is_busy(self, cut_off: Collection[StageId] = ()) -> bool:
+        """Whether something waits for an answer, or for the rest of a reconfiguration.
+
+        What waits in the outbox of an edge that is ``cut_off`` does not count.
+        """
+        outputs = (i.output for stage, i in self.running.items() if not i.is_sink and stage not in cut_off)
         return bool(self.held or self.awaiting) or any(out.messages or not out.is_connected for out in outputs)
 
     # One step

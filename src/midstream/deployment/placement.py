@@ -6,7 +6,7 @@ there is one. A stage without a node waits for the node that it is pinned to, or
 
 ``Placement`` holds those of all queries, replaced one by one, and answers which edges use a link, which stages a node
 runs, how many of its slots are taken, and which cut-off edges a new link might restore. Replacing a query's placement
-costs what the query is large.
+takes time in proportion to the size of the query.
 """
 
 from __future__ import annotations

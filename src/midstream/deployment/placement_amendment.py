@@ -8,22 +8,22 @@
    where they are. (ISQD calls the stages that stay the upstream and downstream pins.) Stages of a removed or lost
    node always move.
 4. The stages that move are placed by a strategy, between the pins.
-5. If nothing above can be reached, nothing moves: the edge is *cut off* and waits for a link. So it is if a stage
-   would move whose state cannot be fetched.
+5. If nothing above can be reached, nothing moves: the edge is *cut off* and waits for a link. The same holds if a
+   stage would have to move and its state could not follow.
 
 New links improve nothing by themselves: a stage stays where it is as long as its rows get through.
 
-A removal is a request and can be refused: if state could not be brought away, or no node has room. A loss is a fact:
-stages that keep state lose it, and the amendment lists them. Whatever is refused, topology and placement stay as they
-were.
+A removal is a request: it is refused if it would lose state. A loss is a fact: the stages on the node have lost their
+state, and the amendment lists them. Any batch is refused if a stage must move and no node has room for it. Whatever is
+refused, topology and placement stay as they were.
 
-An amendment costs in proportion to the affected queries and the ways from their nodes to the cloud. Queries do not
-depend on each other, except that they compete for slots; they get them in the order of their names.
+The cost follows the size of the affected queries and the number of nodes between them and the cloud, not the size of
+the topology. Queries do not depend on each other, except that they compete for slots, in the order of their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from midstream.deployment.free_slots import FreeSlots
@@ -117,14 +117,18 @@ def amend(
     events: Sequence[TopologyEvent],
     strategy: PlacementStrategy | None = None,
     reconsider: Iterable[str] = (),
+    leave_alone: Collection[str] = (),
 ) -> Amendment:
     """Apply a batch of events to the topology and amend the placement.
 
+    ``leave_alone`` names queries that keep their placement whatever the events: they are reconsidered later.
     ``reconsider`` names queries to look at whatever the events: their placement was put back to an earlier one (a
-    redeployment was given up), which the topology may no longer allow.
+    redeployment was given up), which the topology may no longer allow. Slots that others have taken meanwhile are not
+    taken from them: until the query has moved, a node may run more stages than it has slots.
     """
     with topology.transaction():
         affected = _affected_edges(topology, placement, events)
+        affected = {query: edges for query, edges in affected.items() if query not in leave_alone}
         for query in reconsider:
             affected.setdefault(query, set()).update(placement.of(query).routes)
         apply_events(topology, events)

@@ -14,15 +14,24 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from midstream.deployment.coordinator import Coordinator, Instruction
 from midstream.deployment.coordinator_log import CoordinatorLog
-from midstream.deployment.coordinator_requests import Beginning, ChangeTopology, DeployQuery, TakeReport, Told, tell
+from midstream.deployment.coordinator_requests import (
+    Beginning,
+    ChangeTopology,
+    DeployQuery,
+    ReplacePlans,
+    TakeReport,
+    Told,
+    tell,
+)
 from midstream.deployment.global_plan import NodeId, StageId
 from midstream.deployment.messages import (
     Control,
@@ -191,15 +200,20 @@ class Simulation:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits anywhere."""
+        """Whether nothing waits anywhere, except for rows of edges that are cut off."""
+        cut_off = set(self.coordinator.placement.cut_off())
         return self.coordinator.is_idle and not any(
-            place.control or place.envelopes or place.arrivals or not place.is_up or place.node.is_busy
+            place.control or place.envelopes or place.arrivals or not place.is_up or place.node.is_busy(cut_off)
             for place in self._places.values()
         )
 
     def deploy(self, plans: Sequence[StagePlan]) -> None:
         """Deploy a query."""
         self._tell(DeployQuery(tuple(plans)))
+
+    def migrate(self, plans: Sequence[StagePlan], strategy: str, options: Mapping[str, Any]) -> None:
+        """Replace plans inside the stages of a query."""
+        self._tell(ReplacePlans(tuple(plans), strategy, options))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
         """Rows arise at a source."""
@@ -209,9 +223,13 @@ class Simulation:
 
     def change_topology(self, events: Sequence[TopologyEvent]) -> None:
         """The topology changes: links and nodes at once, and the coordinator hears of it."""
+        if self.costs.monitor == 0:
+            # Refused at once, before anything changes.
+            self._tell(ChangeTopology(tuple(events)))
+        else:
+            self.at(self.now + self.costs.monitor, lambda: self._tell(ChangeTopology(tuple(events))))
         for event in events:
             self._change(event)
-        self.at(self.now + self.costs.monitor, lambda: self._tell(ChangeTopology(tuple(events))))
 
     # Faults
 
@@ -247,9 +265,10 @@ class Simulation:
 
     # Nodes
 
-    def node(self, name: NodeId) -> NodeRuntime:
-        """What runs on a node."""
-        return self._places[name].node
+    @property
+    def nodes(self) -> dict[NodeId, NodeRuntime]:
+        """What runs on the nodes, by their names."""
+        return {name: place.node for name, place in self._places.items()}
 
     def _add_place(self, node: NodeId) -> _Place:
         place = self._places[node] = _Place(NodeRuntime(node, self._chunk_bytes))
@@ -411,7 +430,7 @@ class Simulation:
 
     def _ask_again(self) -> None:
         for place in list(self._places.values()):
-            if place.is_up and place.node.is_busy:
+            if place.is_up and place.node.is_busy():
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self._coordinator_is_up:
             self._instruct(self.coordinator.ask_again())

@@ -6,9 +6,9 @@ operators above it belong to its stage. What a stage takes from others is a ``Re
     Project                        stage "q/join-2": Project(Join(remote(join a b), remote(c)))
     └─ Join
        ├─ Join                     stage "q/join-1": Join(remote(a), remote(b))
-       │  ├─ Window a              stages "q/a-1@d1", "q/a-1@d2": one per physical source of the stream
-       │  └─ Window b              stage "q/b-2@d3"
-       └─ Window c                 stage "q/c-3@d4"
+       │  ├─ Window a              stages "q/a@d1", "q/a@d2": one per physical source of the stream
+       │  └─ Window b              stage "q/b@d3"
+       └─ Window c                 stage "q/c@d4"
 
 A stream may have several physical sources: each gives a part of its rows, and whoever reads the stream takes rows from
 all of them. Selections and plain column choices right above a window are applied at the source; other stateless
@@ -21,6 +21,7 @@ producers of both sides.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,8 +29,10 @@ from typing import Any
 from midstream.algebra.plan import Alias, Join, Plan, Project, RemoteSource, Select, Union, Window
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.deployment.global_plan import NodeId, Stage, StageId
+from midstream.errors import UnknownStreamPushed, did_you_mean, quoted
+from midstream.planned_query import PlannedQuery
 
-__all__ = ["StagePlan", "stage_plan_from_json", "stage_plan_to_json", "stage_plans"]
+__all__ = ["StagePlan", "check_sources", "stage_plan_from_json", "stage_plan_to_json", "stage_plans"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,25 @@ def stage_plans(
     return [*cutting.found, StagePlan(stage, None)]
 
 
+def check_sources(query: PlannedQuery, plan: Plan, sources: Mapping[str, Sequence[NodeId]]) -> None:
+    """Refuse sources that do not fit the query's streams."""
+    read = {window.stream.name for window in plan.windows()}
+    for stream in sorted(read):
+        nodes = sources.get(stream, ())
+        if isinstance(nodes, str) or not nodes or len(set(nodes)) != len(nodes):
+            raise UnknownStreamPushed(
+                f'stream "{stream}" has no sources' if not nodes else f'the sources of stream "{stream}" are {nodes!r}',
+                hint=f'Give the nodes where its rows arise: sources={{"{stream}": ["sensor 1", ...]}}.',
+            )
+    unknown = sorted(set(sources) - {stream.name for stream in query.streams})
+    if unknown:
+        raise UnknownStreamPushed(
+            f'stream "{unknown[0]}" is not one of the query\'s streams',
+            detail=f"The query has {quoted(sorted(stream.name for stream in query.streams))}.",
+            hint=did_you_mean(unknown[0], read),
+        )
+
+
 @dataclass
 class _Cutting:
     """One plan being cut."""
@@ -73,6 +95,7 @@ class _Cutting:
     joins_together: bool
     found: list[StagePlan] = field(default_factory=list)
     _numbers: int = 0
+    _aliases: Counter[str] = field(default_factory=Counter)
 
     def producers_of(self, plan: Plan) -> list[StageId]:
         """The stages whose outputs together are the plan's output."""
@@ -95,17 +118,16 @@ class _Cutting:
     def _at_sources(self, plan: Plan, window: Window) -> list[StageId]:
         """A stage for each physical source of the window's stream, and one after it for what is computed there."""
         applied = _applied_at_source(plan)
-        number = self._number()
-        name = re.sub(r"[/@\s]", "_", window.alias)
+        name = self._unique(re.sub(r"[/@\s]", "_", window.alias))
         producers = []
         for node in self.sources[window.stream.name]:
-            stage = Stage(f"{self.query}/{name}-{number}@{node}", self.query, (), pinned_to=node)
+            stage = Stage(f"{self.query}/{name}@{node}", self.query, (), pinned_to=node)
             self.found.append(StagePlan(stage, applied))
             producer = stage.id
             if applied is not plan:
                 leaf = RemoteSource(applied)
                 computed = _replaced(plan, {id(applied): leaf})
-                producer = self._add(f"{name}-{number}-map@{node}", computed, {producer: leaf.identity})
+                producer = self._add(f"{name}-map@{node}", computed, {producer: leaf.identity})
             producers.append(producer)
         return producers
 
@@ -129,6 +151,11 @@ class _Cutting:
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
+
+    def _unique(self, alias: str) -> str:
+        """The alias, with a number if subqueries have used it before."""
+        self._aliases[alias] += 1
+        return alias if self._aliases[alias] == 1 else f"{alias}-{self._aliases[alias]}"
 
 
 def _below_stateless(plan: Plan) -> Plan:

@@ -4,7 +4,7 @@ Rows travel *upwards*, from a child to its parent, so these links must not form 
 beside the hierarchy (neighbouring edge nodes) and carries rows in both directions. State that moves from node to node
 may take any link in either direction.
 
-A topology changes while queries run, so it is mutable, and a change costs what it changes, however large the rest is.
+A topology changes while queries run, so it is mutable, and the cost of a change does not depend on the topology's size.
 Within a ``transaction`` every change can be taken back: a batch of events that fails halfway leaves nothing behind.
 All searches visit neighbours by name, so the answer depends on the topology alone and not on how it came about.
 
@@ -142,8 +142,7 @@ class Topology:
 
     def carries_state(self, path: Route) -> bool:
         """Whether state can take this path: over any links in either direction, and from a leaving node."""
-        with_leaving = bool(path) and path[0] in self._leaving
-        return bool(path) and all(there in self._any_hops(here, with_leaving) for here, there in pairwise(path))
+        return bool(path) and self._is_known(path[0]) and all(self.link(*pair) is not None for pair in pairwise(path))
 
     # Searches.
 
@@ -175,7 +174,7 @@ class Topology:
         """A shortest route for rows, or None; of several, the first by the names of its nodes from the start on."""
         if start not in self._nodes or end not in self._nodes:
             return None
-        came_from: dict[NodeId, NodeId | None] = {start: None}
+        came_from = {start: start}
         frontier = [start]
         while frontier and end not in came_from:
             following: list[NodeId] = []
@@ -188,23 +187,46 @@ class Topology:
         return _walk_back(came_from, end)[::-1] if end in came_from else None
 
     def state_path(self, start: NodeId, end: NodeId) -> Route | None:
-        """A shortest path over any links in either direction, or None. It may start at a leaving node.
+        """A path over any links in either direction, or None. It may start at a leaving node.
 
-        The search goes from both ends and widens the side with fewer links to look at, so that it rarely looks at all
-        the children of a node near the cloud.
+        Up from both ends to the nearest node where the ways meet, if they do: nodes near the cloud make good relays,
+        and their many other children need not be looked at. Otherwise a shortest path, whatever it passes.
         """
         if not self._is_known(start) or end not in self._nodes:
             return None
-        if start == end:
-            return (start,)
         with_leaving = start in self._leaving
-        sides: tuple[dict[NodeId, NodeId | None], ...] = ({start: None}, {end: None})
+        return self._path_over_the_top(start, end, with_leaving) or self._path_anywhere(start, end, with_leaving)
+
+    def _path_over_the_top(self, start: NodeId, end: NodeId, with_leaving: bool) -> Route | None:
+        ways = []
+        for node in (start, end):
+            hops, came_from = {node: 0}, {node: node}
+            frontier = [node]
+            while frontier:
+                following: list[NodeId] = []
+                for here in frontier:
+                    for there in self._hops_up(here, with_leaving):
+                        if there not in hops:
+                            hops[there], came_from[there] = hops[here] + 1, here
+                            following.append(there)
+                frontier = following
+            ways.append((hops, came_from))
+        (from_start, back_to_start), (from_end, back_to_end) = ways
+        meeting = [node for node in from_start if node in from_end]
+        if not meeting:
+            return None
+        top = min(meeting, key=lambda node: (from_start[node] + from_end[node], from_start[node], node))
+        return _walk_back(back_to_start, top)[::-1] + _walk_back(back_to_end, top)[1:]
+
+    def _path_anywhere(self, start: NodeId, end: NodeId, with_leaving: bool) -> Route | None:
+        """A shortest path. The search goes from both ends and widens the side with fewer links to look at."""
+        sides = ({start: start}, {end: end})
         frontiers = [[start], [end]]
         while all(frontiers):
             side = 0 if self._degree(frontiers[0]) <= self._degree(frontiers[1]) else 1
             following: list[NodeId] = []
             for here in frontiers[side]:
-                for there in self._any_hops(here, with_leaving):
+                for there in (*self._hops_up(here, with_leaving), *self._hops_down(here, with_leaving)):
                     if there in sides[side]:
                         continue
                     sides[side][there] = here
@@ -227,16 +249,20 @@ class Topology:
             frontier = following
         return found
 
-    def _any_hops(self, node: NodeId, with_leaving: bool) -> list[NodeId]:
-        """The nodes that state reaches over one link: those above first, for devices make poor relays."""
-        hops = [*sorted(self._parents.get(node, {})), *sorted(self._peers.get(node, {}))]
-        hops += sorted(self._children.get(node, {}))
+    def _hops_up(self, node: NodeId, with_leaving: bool) -> list[NodeId]:
+        """The nodes that state reaches over one link upwards or to a peer."""
+        hops = self.next_hops(node)
         if with_leaving:
-            left = self._leaving_links.get(node, {})
-            hops += sorted(
-                (other for other in left if self._is_known(other)),
-                key=lambda other: (left[other].parent == node, other),
-            )
+            left = self._leaving_links.get(node, {}).items()
+            hops += sorted(n for n, link in left if (link.is_peer or link.child == node) and self._is_known(n))
+        return hops
+
+    def _hops_down(self, node: NodeId, with_leaving: bool) -> list[NodeId]:
+        """The nodes that state reaches over one link downwards."""
+        hops = sorted(self._children.get(node, {}))
+        if with_leaving:
+            left = self._leaving_links.get(node, {}).items()
+            hops += sorted(n for n, link in left if not link.is_peer and link.parent == node and self._is_known(n))
         return hops
 
     def _is_known(self, node: NodeId) -> bool:
@@ -374,9 +400,9 @@ class Topology:
             self._undo.append(lambda: out_of.__setitem__(key, value))
 
 
-def _walk_back(came_from: Mapping[NodeId, NodeId | None], end: NodeId) -> Route:
+def _walk_back(came_from: Mapping[NodeId, NodeId], end: NodeId) -> Route:
     """The way from a node back to where the search began."""
     way = [end]
-    while (before := came_from[way[-1]]) is not None:
-        way.append(before)
+    while came_from[way[-1]] != way[-1]:
+        way.append(came_from[way[-1]])
     return tuple(way)

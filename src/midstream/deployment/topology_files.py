@@ -58,7 +58,7 @@ from midstream.deployment.topology_events import (
 )
 from midstream.errors import BadTopology, PathProblem, TopologyError
 
-__all__ = ["Trace", "read_batches", "read_published_folder", "read_topology"]
+__all__ = ["Trace", "parse_file", "read_batches", "read_published_folder", "read_topology"]
 
 CLOUD = "1"
 """The cloud's id in ISQD's evaluation."""
@@ -164,7 +164,7 @@ _Content = TypeVar("_Content")
 
 def read_topology(path: Path) -> Topology:
     """The topology of a file."""
-    content = _convert(path, _parse(path), _File)
+    content = _convert(path, parse_file(path), _File)
     try:
         return Topology([entry.node() for entry in content.nodes], [entry.link() for entry in content.links])
     except TopologyError as problem:
@@ -174,7 +174,7 @@ def read_topology(path: Path) -> Topology:
 
 def read_batches(path: Path) -> list[EventBatch]:
     """The batches of events of a file, in order of time."""
-    batches = _convert(path, _parse(path), _File).batches
+    batches = _convert(path, parse_file(path), _File).batches
     times = [batch.time_ms for batch in batches]
     if times != sorted(times):
         raise BadTopology(f"{path}: the batches are not in order of time")
@@ -183,12 +183,12 @@ def read_batches(path: Path) -> list[EventBatch]:
 
 def read_published_folder(folder: Path) -> Trace:
     """The topology, the devices' queries and the batches of one of ISQD's set-ups."""
-    fixed = _convert(folder, _parse(folder / "fixed_topology.json"), _FixedTopology)
-    groups = _convert(folder, _parse(folder / "source_groups.json"), dict[int, tuple[int]])
+    fixed = _convert(folder, parse_file(folder / "fixed_topology.json"), _FixedTopology)
+    groups = _convert(folder, parse_file(folder / "source_groups.json"), dict[int, tuple[int]])
     updates_path = folder / "topology_updates.json"
     if not updates_path.exists():
         updates_path = folder / "topology_updates.json.gz"
-    updates = _convert(folder, _parse(updates_path), _PublishedUpdates)
+    updates = _convert(folder, parse_file(updates_path), _PublishedUpdates)
     shift = 1 if min(fixed.nodes, default=2) == 1 else 0
     topology = Topology([Node(CLOUD, kind="cloud")])
     for number in sorted(fixed.nodes):
@@ -231,7 +231,8 @@ def _event(published: _PublishedEvent) -> TopologyEvent:
     raise BadTopology(f'an event has the action "{published.action}"', detail='Actions are "add" and "remove".')
 
 
-def _parse(path: Path) -> Any:
+def parse_file(path: Path) -> Any:
+    """What a TOML or JSON file holds, by the name's ending."""
     try:
         content = path.read_bytes()
     except OSError as problem:

@@ -22,24 +22,21 @@ def output_schema(plan: Plan) -> pa.Schema:
 
 
 def to_record_batches(batch: Batch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The tuples' values and validities; in halves where an Arrow array of text cannot hold all of them."""
+    """The tuples' values and validities; in halves where an Arrow array of text cannot hold all of them.
+
+    A validity that never ends has a NULL ``valid_to``.
+    """
     try:
-        whole = _to_record_batch(batch, schema)
+        columns = batch.columns()
     except pa.ArrowInvalid:
         if len(batch) < 2:
             raise
         middle = len(batch) // 2
         yield from to_record_batches(batch.sliced(0, middle), schema)
         yield from to_record_batches(batch.sliced(middle, len(batch)), schema)
-    else:
-        yield whole
-
-
-def _to_record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
-    """A validity that never ends has a NULL ``valid_to``."""
+        return
     time_type = schema.field("valid_from").type
     ends = batch.valid_to != NEVER
-    columns = batch.columns()
     columns.append(wrap_values(batch.valid_from, None, time_type))
     columns.append(wrap_values(batch.valid_to, None if ends.all() else ends, time_type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)

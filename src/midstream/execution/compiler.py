@@ -58,7 +58,8 @@ class Compiler:
         """The operators that run the plan. ``consumers`` are the joins above that tuples may have to wait for."""
         operator = self._operator(plan, needed, consumers if passes_feedback(plan) else ())
         # A selection that was applied before is no operator: its input's stands for both.
-        operator.subplan = operator.subplan or plan.fingerprint
+        if not operator.subplan:
+            operator.kind, operator.subplan = plan.kind, plan.fingerprint
         return operator
 
     def _operator(self, plan: Plan, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
@@ -146,7 +147,7 @@ class Compiler:
             return operator
         positions = [operator.layout.position(field.column) for field in plan.schema]
         projected = ColumnProjection("Project", operator, positions, plan.schema)
-        projected.subplan = plan.fingerprint
+        projected.kind, projected.subplan = "project", plan.fingerprint
         return projected
 
 

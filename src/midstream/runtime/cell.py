@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from midstream.algebra.plan import Plan
@@ -28,28 +28,16 @@ from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategy import MigrationContext, Strategy
 from midstream.migration.strategy_registry import strategy_named, strategy_options
-from midstream.runtime.messages import OperatorFigures
+from midstream.runtime.messages import Counts
 from midstream.runtime.operator_counters import OperatorCounters
 from midstream.runtime.state_backend import refusing_damage
 
-__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell", "CellCounts"]
+__all__ = ["MOST_BOXES", "MOST_RECORDS", "Cell"]
 
 MOST_BOXES = 32
 """Plans that may run side by side: every push is worked on by all of them."""
 MOST_RECORDS = 1000
 """Records of migrations that are kept, the latest ones; and those of all that are running."""
-
-
-@dataclass(frozen=True)
-class CellCounts:
-    """What a cell did since it began, and what it holds."""
-
-    operators: list[OperatorFigures]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
 
 
 class Cell:
@@ -111,7 +99,8 @@ class Cell:
         """
         self.settle()
         self._pending = self._push(rows, watermark)
-        return self._fetch(self._pending)
+        # Whoever fetches the results may lose interest, which must not end the push.
+        return chain(self._pending)
 
     def settle(self) -> None:
         """Complete a push whose results were not all fetched. Raises if an earlier one failed."""
@@ -121,7 +110,8 @@ class Cell:
                 detail=f"{type(self._failure).__name__}: {self._failure}",
                 hint="Start another run and push the rows still inside their windows.",
             )
-        self._drain(self._pending)
+        for _ in self._pending:
+            pass
 
     def migrate(self, plan: Plan, strategy: str = "jisc", **options: Any) -> None:
         """Replace the current plan. Raises, and changes nothing, if the strategy cannot."""
@@ -262,30 +252,36 @@ class Cell:
         """What is known of a migration; None if it is forgotten, or if there was none."""
         return next((record for record in reversed(self._records) if record.number == number), None)
 
-    def counts(self) -> CellCounts:
+    def counts(self) -> Counts:
         """Counts since the start, and what is held now."""
-        return CellCounts(
-            self.counters.figures(),
-            self.results,
-            self.windows.rows,
-            self._executor.state_rows + self.windows.rows,
-            self._executor.state_bytes + self.windows.bytes,
-            self._executor.buffered,
+        return Counts(
+            operators=self.counters.figures(),
+            results=self.results,
+            window_rows=self.windows.rows,
+            state_rows=self._executor.state_rows + self.windows.rows,
+            state_bytes=self._executor.state_bytes + self.windows.bytes,
+            buffered=self._executor.buffered,
         )
 
     def _push(self, rows: Mapping[str, Rows | ReceivedRows], watermark: int) -> Iterator[Batch]:
-        results = self._executor.push(self.windows.arrive(rows), watermark)
-        if self._to_emit:
-            results = merged(in_one_order(self.plan.schema, self._to_emit), results)
-            self._to_emit = []
-        yield from results
-        self.watermark = watermark
-        self._executor = self._executor.successor()
-        if self._running:
-            # A migration, or one inside it, may have completed.
-            self._follow_operators()
-        self._note_progress()
-        self.windows.release(self._executor.horizons())
+        try:
+            results = self._executor.push(self.windows.arrive(rows), watermark)
+            if self._to_emit:
+                results = merged(in_one_order(self.plan.schema, self._to_emit), results)
+                self._to_emit = []
+            for batch in results:
+                self.results += len(batch)
+                yield batch
+            self.watermark = watermark
+            self._executor = self._executor.successor()
+            if self._running:
+                # A migration, or one inside it, may have completed.
+                self._follow_operators()
+            self._note_progress()
+            self.windows.release(self._executor.horizons())
+        except BaseException as failure:
+            self._failure = failure
+            raise
 
     def _make(
         self, plan: Plan, just_in_time: JustInTime | None = None, stores: RowStores | None = None
@@ -311,23 +307,3 @@ class Cell:
             if id(executor) not in parts or not executor.is_migrating:
                 record.end(self.watermark)
         self._running = [running for running in self._running if not running[0].is_over]
-
-    def _fetch(self, pending: Iterator[Batch]) -> Iterator[Batch]:
-        try:
-            for batch in pending:
-                self.results += len(batch)
-                yield batch
-        except GeneratorExit:
-            # Whoever fetched the results lost interest: the rows become part of the state with the next call.
-            raise
-        except BaseException as failure:
-            self._failure = failure
-            raise
-
-    def _drain(self, pending: Iterator[Batch]) -> None:
-        try:
-            for batch in pending:
-                self.results += len(batch)
-        except BaseException as failure:
-            self._failure = failure
-            raise

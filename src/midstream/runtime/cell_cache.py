@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import CellFigures, Command
-from midstream.runtime.pack import Pack
 from midstream.runtime.state_backend import StateBackend
 
 __all__ = ["CellCache"]
@@ -47,7 +46,7 @@ class CellCache:
             # Not two at a time.
             durable = None
             durable = make()
-        yield from durable.work(commands, map(Pack.of_bytes, packs))
+        yield from durable.work(commands, packs)
         durable.save(backend)
         self._cells[key] = durable
         self._worked[key] = time.monotonic()

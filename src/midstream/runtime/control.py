@@ -5,7 +5,7 @@
                             mark, which every command carries: numbers alone could be those of another directory
       status.json           what the query last reported
       commands/00000001-mark.json, ...
-      claims/00000001-mark.json, ...      which commands are whose, see :func:`is_for`
+      claims/00000001-mark.json, ...      which commands are whose, see :class:`Claims`
 
 A command is one file with one line of JSON. The query reads the folder as one more stream, so that a command is part of
 a micro-batch like any row: it reaches every cell in the same batch, and a restart replays it exactly where it was. A
@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ from midstream.runtime.messages import (
 )
 from midstream.runtime.query_fingerprint import QueryFingerprint
 
-__all__ = ["ControlDirectory", "is_for", "read_command"]
+__all__ = ["Claims", "ControlDirectory", "read_command"]
 
 Kind = TypeVar("Kind")
 _FILES = "[0-9]" * 8 + "*.json"
@@ -60,15 +60,32 @@ def read_command(text: bytes | str, name: str) -> Command:
     return decode(text, Command, name, CONTROL_FORMAT)
 
 
-def is_for(command: Command, query: str | None, claims: Sequence[tuple[str, int]]) -> bool:
-    """Whether a command is for a query, by the id that Spark gives it, which stays with its checkpoint.
+@dataclass(frozen=True)
+class Claims:
+    """Whose the commands of a control directory are: the queries that have reported, in that order, each with the last
+    command before that."""
 
-    Several queries may use one control directory: the checkpoint was removed and the query started anew, or two run at
-    once. A command carries the id of its query if one had already reported; commands without an id belong to the first
-    query that reports after them.
-    """
-    meant = command.query or next((other for other, last in claims if command.number <= last), None)
-    return meant in (None, query)
+    mark: str
+    """The mark of the directory."""
+    queries: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def latest(self) -> str | None:
+        """The query that was the last to report for the first time."""
+        return self.queries[-1][0] if self.queries else None
+
+    def is_for(self, command: Command, query: str | None) -> bool:
+        """Whether a command is for a query, by the id that Spark gives it, which stays with its checkpoint.
+
+        Several queries may use one control directory: the checkpoint was removed and the query started anew, or two run
+        at once. A command carries the id of its query if one had already reported; commands without an id belong to the
+        first query that reports after them. If ``query.json`` was removed, those that were there before it have
+        another mark, and belong to nobody.
+        """
+        if command.query is not None:
+            return command.query == query
+        claimed = next((other for other, last in self.queries if command.number <= last), None)
+        return command.directory == self.mark and claimed in (None, query)
 
 
 class ControlDirectory:
@@ -133,21 +150,21 @@ class ControlDirectory:
         """A query begins anew: what the one before it reported would be taken for this one's, until it reports."""
         (self.path / "status.json").unlink(missing_ok=True)
 
-    def claims(self) -> list[tuple[str, int]]:
-        """The queries that have reported, in that order, with the last command before that."""
+    def claims(self) -> Claims:
+        """Which queries have reported here."""
         stored = self.query()
+        mark = "" if stored is None else stored.mark
         found: dict[str, int] = {}
-        if stored is not None:
-            for path in sorted(self._claims_path.glob(_files_of(stored.mark))):
-                # Anybody may put something there.
-                with contextlib.suppress(OSError, ValueError, RecursionError, PathProblem):
-                    claim = msgspec.json.decode(read_text(path), type=_Claim)
-                    found.setdefault(claim.query, claim.last)
-        return list(found.items())
+        for path in sorted(self._claims_path.glob(_files_of(mark))) if mark else ():
+            # Anybody may put something there.
+            with contextlib.suppress(OSError, ValueError, RecursionError, PathProblem):
+                claim = msgspec.json.decode(read_text(path), type=_Claim)
+                found.setdefault(claim.query, claim.last)
+        return Claims(mark, tuple(found.items()))
 
     def claim(self, query: str) -> None:
         """The query has reported: commands that nobody has claimed are its own."""
-        if query not in dict(self.claims()):
+        if query not in dict(self.claims().queries):
             self._claims_path.mkdir(exist_ok=True)
             content = encode(_Claim(query, self.last_number))
             number = 1
@@ -188,7 +205,7 @@ class ControlDirectory:
         return max((int(path.name[:8]) for path in self.commands_path.glob(_FILES)), default=0)
 
     def write(self, action: Action, query: str | None = None) -> int:
-        """Give a command to the query, whose id may be known by now (see :func:`is_for`); the command's number."""
+        """Give a command to the query, whose id may be known by now (see :class:`Claims`); the command's number."""
         number = self.last_number
         while True:
             number += 1

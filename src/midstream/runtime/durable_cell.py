@@ -30,10 +30,11 @@ from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.command_handler import CommandHandler
 from midstream.runtime.messages import CellFigures, CellManifest, CellProgress, Command, PlanJson, encode
-from midstream.runtime.pack import Pack
+from midstream.runtime.pack import PackHeader
 from midstream.runtime.segment_log import SegmentLog
 from midstream.runtime.state_backend import MANIFEST, PROGRESS, StateBackend, StoredCell, refusing_damage
 from midstream.runtime.stream_counters import StreamCounters, counted_in, in_time
+from midstream.runtime.transport import from_bytes
 from midstream.runtime.watermark import EventTime
 
 __all__ = ["DurableCell"]
@@ -113,7 +114,7 @@ class DurableCell:
     def output_schema(self) -> pa.Schema:
         return output_schema(self._first_plan)
 
-    def work(self, commands: Iterable[Command], packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
+    def work(self, commands: Iterable[Command], packs: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """One micro-batch: plans are changed, then rows are taken; the results."""
         at_least, has_changed = self._commands.obey(commands, self.streams)
         self._manifest_changed |= has_changed
@@ -123,18 +124,23 @@ class DurableCell:
                 piece = batch.sliced(start, min(len(batch), start + PIECE_ROWS))
                 yield from to_record_batches(piece, self.output_schema)
 
-    def rows_of(self, packs: Iterable[Pack]) -> dict[str, Rows]:
-        """The rows by window; what was seen of the streams is noted."""
+    def rows_of(self, packs: Iterable[bytes | pa.Buffer]) -> dict[str, Rows]:
+        """The rows in packs, by window; what was seen of the streams is noted."""
         by_window: dict[str, list[pa.RecordBatch]] = {}
         for pack in packs:
-            seen = pack.header
+            seen, (batch,) = from_bytes(pack, PackHeader)
             if seen.counts:
                 self.streams[seen.stream].count(seen.rows, seen.without_event_time, seen.event_time_out_of_range)
                 if seen.latest is not None:
                     self.time.see(seen.stream, seen.latest)
             for window in seen.windows:
-                by_window.setdefault(window, []).append(pack.batch)
-        return {window: _rows(pa.Table.from_batches(batches)) for window, batches in by_window.items()}
+                by_window.setdefault(window, []).append(batch)
+        rows = {}
+        for window, batches in by_window.items():
+            table = pa.Table.from_batches(batches)
+            columns = {name: _one_chunk(table.column(name)) for name in table.column_names}
+            rows[window] = Rows(columns.pop("__time").to_numpy(), columns)
+        return rows
 
     def _in_time(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """The rows that are not late; the others are counted, in one window of their stream."""
@@ -195,20 +201,14 @@ class DurableCell:
 
     def figures(self) -> CellFigures:
         """For the driver: what this cell did and holds."""
-        counts = self.cell.counts()
         plan, plan_json = self._plan_in_force()
         return CellFigures(
+            **msgspec.structs.asdict(self.cell.counts()),
             plan=plan,
             plan_json=plan_json,
             watermark=self.time.watermark,
             idle=sorted(self.time.idle),
             streams={stream: copy(counters) for stream, counters in self.streams.items()},
-            results=counts.results,
-            window_rows=counts.window_rows,
-            state_rows=counts.state_rows,
-            state_bytes=counts.state_bytes,
-            buffered=counts.buffered,
-            operators=counts.operators,
             just_in_time=self.cell.just_in_time,
             migrating=self.cell.has_running_migrations,
             commands=self._commands.outcomes(),
@@ -225,11 +225,6 @@ class DurableCell:
         if self._reported_plan is None or self._reported_plan[0] is not plan:
             self._reported_plan = plan, plan.explain(), plan_to_json(plan)
         return self._reported_plan[1:]
-
-
-def _rows(table: pa.Table) -> Rows:
-    columns = {name: _one_chunk(table.column(name)) for name in table.column_names}
-    return Rows(columns.pop("__time").to_numpy(), columns)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from midstream.algebra.explain import explain
 from midstream.algebra.plan import Plan
+from midstream.engine.operators.demand import DemandOperator
+from midstream.engine.operators.suspend import SuspendOperator
 from midstream.runtime.messages import OperatorFigures
 
 __all__ = ["explain_running", "just_in_time_figures"]
-
-JUST_IN_TIME = ("Suspend", "Demand")
-"""The kinds of operators that are not in the plan."""
 
 
 def explain_running(plan: Plan, operators: Iterable[OperatorFigures]) -> str:
@@ -25,7 +24,7 @@ def explain_running(plan: Plan, operators: Iterable[OperatorFigures]) -> str:
 def _described(node: Plan, operators: list[OperatorFigures]) -> Iterator[str]:
     for figures in operators:
         # The same subplan may have other operators, such as a store of its rows.
-        if _kind(figures) == node.label.partition(" ")[0]:
+        if figures.kind == node.kind:
             yield _rows(figures.rows_out)
             if figures.state_rows:
                 yield f"{figures.state_rows:,} in state"
@@ -36,18 +35,15 @@ def just_in_time_figures(figures: OperatorFigures) -> str:
     """What an operator had to do with just-in-time processing, in words; nothing if it had not."""
     if figures.avoided:
         return f"at least about {figures.avoided:,} partial results avoided"
-    if _kind(figures) not in JUST_IN_TIME:
-        return ""
-    if _kind(figures) == "Demand":
-        return f"keys of {_rows(figures.state_rows)} known" if figures.state_bytes else "keys not needed"
-    waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
-    off = "" if figures.consumers_asked else "; off, because too few rows were suspended"
-    return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{off}"
+    match figures.kind:
+        case DemandOperator.kind:
+            return f"keys of {_rows(figures.state_rows)} known" if figures.state_bytes else "keys not needed"
+        case SuspendOperator.kind:
+            waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
+            off = "" if figures.consumers_asked else "; off, because too few rows were suspended"
+            return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{off}"
+    return ""
 
 
 def _rows(count: int) -> str:
     return f"{count:,} row" + ("" if count == 1 else "s")
-
-
-def _kind(figures: OperatorFigures) -> str:
-    return figures.operator.partition(" ")[0]

@@ -199,17 +199,11 @@ class LocalRun:
         return {**msgspec.to_builtins(self._metrics()), "migrations": [migration.as_dict() for migration in changes]}
 
     def _metrics(self) -> RunMetrics:
-        counts = self._cell.counts()
         return RunMetrics(
+            **msgspec.structs.asdict(self._cell.counts()),
             watermark=self.watermark,
             finished=self._finished,
             streams={stream: copy(counters) for stream, counters in self._ingest.counters.items()},
-            results=counts.results,
-            window_rows=counts.window_rows,
-            state_rows=counts.state_rows,
-            state_bytes=counts.state_bytes,
-            buffered=counts.buffered,
-            operators=counts.operators,
             migrating=self.migrating,
             rebuilds=self._rebuilds,
             batches=self._pushes,

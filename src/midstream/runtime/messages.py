@@ -8,7 +8,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 2, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 3, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -40,6 +40,7 @@ __all__ = [
     "ClusterMetrics",
     "Command",
     "CommandOutcome",
+    "Counts",
     "DeclareIdle",
     "EventTimeProgress",
     "Finish",
@@ -51,6 +52,7 @@ __all__ = [
     "PlanJson",
     "QueryFile",
     "Rates",
+    "RunFigures",
     "RunMetrics",
     "Status",
     "SwitchJustInTime",
@@ -58,9 +60,9 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 2
+CONTROL_FORMAT = 3
 """The format of query.json, status.json and commands."""
-STATE_FORMAT = 6
+STATE_FORMAT = 7
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -144,6 +146,9 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     """What an operator did, and what it holds."""
 
     operator: str
+    """Its name: what it is, and its parameters."""
+    kind: str
+    """What it is: of an operator of the plan, the kind of its node; else "materialize", "suspend" or "demand"."""
     subplan: str
     """Identifies what it computes; what earlier operators with the same subplan did is included."""
     rows_in: int
@@ -166,8 +171,31 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     """Those that it lets them wait for now: none while that does not pay."""
 
 
-class CellFigures(Message, frozen=True, kw_only=True):
-    """What a cell did since the query began, and what it holds now."""
+class Counts(Message, frozen=True, kw_only=True):
+    """What was done since the query began, and what is held now: in one cell, or in all of them together."""
+
+    operators: list[OperatorFigures]
+    results: int
+    window_rows: int
+    state_rows: int
+    state_bytes: int
+    buffered: int
+
+
+class RunFigures(Counts, frozen=True, kw_only=True):
+    """What is reported of a cell, of a query in this process and of one on Spark."""
+
+    streams: dict[str, StreamCounters]
+    migrating: bool
+    batches: int
+    seconds: float = 0.0
+    """How long the latest micro-batch or push took."""
+    just_in_time: JustInTime | None = None
+    """How just-in-time processing works; None while it is off."""
+
+
+class CellFigures(RunFigures, frozen=True, kw_only=True):
+    """What is reported of a cell on Spark."""
 
     cell: int = 0
     query: str | None = None
@@ -177,20 +205,7 @@ class CellFigures(Message, frozen=True, kw_only=True):
     plan_json: PlanJson | None
     watermark: int
     idle: list[str]
-    streams: dict[str, StreamCounters]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
-    operators: list[OperatorFigures]
-    migrating: bool
     commands: list[CommandOutcome]
-    batches: int
-    seconds: float = 0.0
-    """How long the latest micro-batch took."""
-    just_in_time: JustInTime | None = None
-    """How just-in-time processing works; None while it is off."""
     segments: int
     segment_rows: int
     bytes_written: int
@@ -201,24 +216,12 @@ class CellFigures(Message, frozen=True, kw_only=True):
 # What is known of a query
 
 
-class RunMetrics(Message, frozen=True, kw_only=True):
-    """What ``metrics()`` has, wherever a query runs: counts since it began, and what it holds now."""
+class RunMetrics(RunFigures, frozen=True, kw_only=True):
+    """What ``metrics()`` has, wherever a query runs."""
 
     watermark: int | None
     finished: bool
-    streams: dict[str, StreamCounters]
-    results: int
-    window_rows: int
-    state_rows: int
-    state_bytes: int
-    buffered: int
-    operators: list[OperatorFigures]
-    migrating: bool
     rebuilds: int
-    batches: int
-    seconds: float
-    just_in_time: JustInTime | None = None
-    """How just-in-time processing works; None while it is off."""
 
     @property
     def rows(self) -> int:
@@ -336,7 +339,7 @@ class SubplanCounts(Message, frozen=True, kw_only=True):
 
     kind: str
     subplan: str
-    counts: list[int]
+    counts: tuple[int, ...]
     """In the order of ``engine.operators.operator.Counters``."""
 
 

@@ -8,9 +8,11 @@ same kind with the same subplan. So the figures of a subplan mean the same which
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
+from operator import add, attrgetter
 
 from midstream.engine.operators.operator import Counters, Operator
+from midstream.engine.operators.suspend import SuspendOperator
 from midstream.execution.just_in_time import partial_results_avoided
 from midstream.runtime.messages import OperatorFigures, SubplanCounts
 
@@ -19,6 +21,7 @@ __all__ = ["OperatorCounters"]
 MOST_SUBPLANS = 500
 """Subplans whose earlier counts are kept, the latest ones."""
 _NAMES = [field.name for field in fields(Counters)]
+_values = attrgetter(*_NAMES)
 
 Key = tuple[str, str]
 """The kind of an operator, and the subplan it computes."""
@@ -30,6 +33,7 @@ class OperatorCounters:
     def __init__(self) -> None:
         self._running: dict[int, Operator] = {}
         self._earlier: dict[Key, Counters] = {}
+        self._is_just_in_time = False
 
     def follow(self, operators: Iterable[Operator]) -> None:
         """Note which operators are running now; what the others counted is kept."""
@@ -40,6 +44,7 @@ class OperatorCounters:
             for number in gone:
                 self._keep(_key(self._running[number]), counted[number])
         self._running = running
+        self._is_just_in_time = any(isinstance(operator, SuspendOperator) for operator in running.values())
 
     def figures(self) -> list[OperatorFigures]:
         """The figures of the running operators, inputs first, with what was counted before they were built."""
@@ -48,12 +53,13 @@ class OperatorCounters:
         found = []
         for number, operator in self._running.items():
             # Where two plans run side by side, the first operator of a subplan continues its counts.
-            before = earlier.pop(_key(operator), Counters())
+            counters = _added(earlier.pop(_key(operator), None), counted[number])
             found.append(
                 OperatorFigures(
                     operator=operator.name,
+                    kind=operator.kind,
                     subplan=operator.subplan,
-                    **{name: getattr(counted[number], name) + getattr(before, name) for name in _NAMES},
+                    **vars(counters),
                     **operator.gauges(),
                 )
             )
@@ -65,9 +71,9 @@ class OperatorCounters:
         counted = self._counted()
         for number, operator in self._running.items():
             key = _key(operator)
-            together[key] = _added(together.get(key, Counters()), counted[number])
+            together[key] = _added(together.get(key), counted[number])
         return [
-            SubplanCounts(kind=kind, subplan=subplan, counts=list(astuple(counters)))
+            SubplanCounts(kind=kind, subplan=subplan, counts=_values(counters))
             for (kind, subplan), counters in together.items()
         ]
 
@@ -77,6 +83,8 @@ class OperatorCounters:
 
     def _counted(self) -> dict[int, Counters]:
         """What each running operator counted, by its id."""
+        if not self._is_just_in_time:
+            return {number: operator.counters for number, operator in self._running.items()}
         avoided = partial_results_avoided(self._running.values())
         return {
             number: replace(operator.counters, avoided=avoided[number]) if number in avoided else operator.counters
@@ -89,10 +97,10 @@ class OperatorCounters:
             del self._earlier[next(iter(self._earlier))]
 
 
-def _added(one: Counters, other: Counters) -> Counters:
-    return Counters(*(getattr(one, name) + getattr(other, name) for name in _NAMES))
+def _added(before: Counters | None, counters: Counters) -> Counters:
+    return counters if before is None else Counters(*map(add, _values(before), _values(counters)))
 
 
 def _key(operator: Operator) -> Key:
-    # The label of a join depends on the join order, its kind and subplan do not.
-    return operator.name.partition(" ")[0], operator.subplan
+    # The name of a join depends on the join order, its kind and subplan do not.
+    return operator.kind, operator.subplan

@@ -1,15 +1,34 @@
-"""A pack: rows of one stream on their way to a cell, as bytes, with what was seen of the stream on the way."""
+"""Packs: rows of one stream on their way to a cell, as bytes, with what was seen of the stream on the way.
+
+Row by row, the way into a stateful operator costs several times what the join costs. So each map task sorts its rows by
+cell (see ``planning/partitioning``; the routing does not depend on the plan, so that a change of the plan moves no row)
+and sends each cell one *pack* for each stream: the rows as Arrow, and what the task saw of the stream as a whole. Every
+task sends to every cell, also when it has no row for it: so that each cell knows how far each stream has come, and all
+agree on the watermark.
+
+Two windows of one stream may be keyed differently (a self-join); their rows are then packed apart.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from midstream.runtime.transport import from_bytes, to_bytes
+from midstream.algebra.expressions import Column, substitute
+from midstream.algebra.plan import Window
+from midstream.engine.kernels import Ints
+from midstream.planning.partitioning import Partitioning
+from midstream.runtime.cell_routing import cells_of
+from midstream.runtime.ingest import ticks
+from midstream.runtime.transport import to_bytes
 
-__all__ = ["Pack", "PackHeader"]
+__all__ = ["KEEP", "PackHeader", "StreamPacker"]
+
+KEEP = "__keep"
+"""A column that says whether any window wants the row; computed by Spark."""
 
 
 class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +45,72 @@ class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The latest event time seen, in ticks."""
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Rows of one stream for some of its windows."""
+class StreamPacker:
+    """Packs the rows of one stream."""
 
-    header: PackHeader
-    batch: pa.RecordBatch
+    def __init__(self, windows: list[Window], columns: list[str], partitioning: Partitioning) -> None:
+        self.stream = windows[0].stream
+        self.columns = columns
+        self._partitioning = partitioning
+        self._groups = _alike(windows, partitioning)
 
-    def to_bytes(self) -> bytes:
-        return to_bytes(self.header, [self.batch])
+    def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        """The rows for each cell, and the cell.
 
-    @classmethod
-    def of_bytes(cls, data: bytes) -> Pack:
-        header, (batch,) = from_bytes(data, PackHeader)
-        return cls(header, batch)
+        Columns are of their declared types; :data:`KEEP` may be one of them.
+        """
+        event_times = batch.column(self.stream.event_time)
+        times, timed = ticks(event_times)
+        latest = int(times[timed].max()) if timed.any() else None
+        out_of_range = int(np.count_nonzero(~timed)) - event_times.null_count
+        wanted = timed
+        if KEEP in batch.schema.names:
+            wanted = timed & np.asarray(batch.column(KEEP).fill_null(False))
+        columns = [batch.column(name) for name in self.columns]
+        rows = pa.RecordBatch.from_arrays([pa.array(times), *columns], names=["__time", *self.columns])
+        if not wanted.all():
+            rows = rows.filter(pa.array(wanted))
+        for number, group in enumerate(self._groups):
+            header = PackHeader(
+                stream=self.stream.name,
+                windows=[window.identity for window in group],
+                counts=number == 0,
+                rows=batch.num_rows,
+                without_event_time=event_times.null_count,
+                event_time_out_of_range=out_of_range,
+                latest=latest,
+            )
+            for cell, part in enumerate(self._split(rows, group[0])):
+                yield cell, to_bytes(header, [part])
+
+    def _split(self, rows: pa.RecordBatch, window: Window) -> Iterator[pa.RecordBatch]:
+        """The rows for each cell, in the order of cells."""
+        count = self._partitioning.cells
+        if count == 1:
+            yield rows
+            return
+        cells = cells_of(self._partitioning, window, lambda column: rows.column(column.name), rows.num_rows)
+        places = np.tile(np.arange(rows.num_rows), len(cells))
+        order, ends = _sorted_by_cell(cells.reshape(-1), count)
+        taken = rows.take(pa.array(places[order]))
+        start = 0
+        for end in ends:
+            yield taken.slice(start, int(end) - start)
+            start = int(end)
+
+
+def _sorted_by_cell(cells: Ints, count: int) -> tuple[Ints, Ints]:
+    """An order that puts rows of the same cell together, and where each cell ends in it."""
+    return np.argsort(cells, kind="stable"), np.cumsum(np.bincount(cells, minlength=count))
+
+
+def _alike(windows: list[Window], partitioning: Partitioning) -> list[list[Window]]:
+    """The windows of a stream, those together whose rows go to the same cells."""
+    groups: dict[tuple[str | None, ...], list[Window]] = {}
+    for window in windows:
+        keys = []
+        for dimension in partitioning.dimensions:
+            key = dimension.keys.get(window.identity)
+            keys.append(None if key is None else substitute(key, lambda c: Column("", c.name, c.type)).text)
+        groups.setdefault(tuple(keys), []).append(window)
+    return list(groups.values())

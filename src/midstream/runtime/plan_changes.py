@@ -17,7 +17,7 @@ from midstream.errors import BadPlan, FinishedRun
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
-from midstream.runtime.control import ControlDirectory, is_for
+from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import ClusterMetrics, Command, Migrate, PlanJson, SwitchJustInTime
 
 __all__ = ["PlanChanges"]
@@ -40,7 +40,7 @@ class PlanChanges:
         claims = self._control.claims()
         found = []
         for command in self._control.commands():
-            if isinstance(command.action, Migrate) and is_for(command, query, claims):
+            if isinstance(command.action, Migrate) and claims.is_for(command, query):
                 plan = self._plan(command.number, command.action)
                 if plan is not None:
                     found.append((command, command.action, plan))
@@ -78,7 +78,7 @@ class PlanChanges:
 
     def submit(
         self,
-        in_force: Plan,
+        in_force: Plan | None,
         plan: str | Plan,
         strategy: str,
         options: Mapping[str, Any],
@@ -87,12 +87,15 @@ class PlanChanges:
         """Check a change of the plan and write it as a command, whose number this gives.
 
         Raises, and writes nothing, if the plan is not one of this query's, the strategy cannot change to it, or the
-        streams have ended, by what the query ``reported`` last.
+        streams have ended, by what the query ``reported`` last. If the plan in force is not known, the cells alone
+        decide whether the strategy can change it.
         """
         if reported is not None and reported.finished:
             raise FinishedRun("the streams of the query have ended: its plan does not matter any more")
         chosen = self._query.chosen(plan)
-        strategy_named(strategy, options).check(in_force, chosen)
+        checked = strategy_named(strategy, options)
+        if in_force is not None:
+            checked.check(in_force, chosen)
         identity = self._first_plan.derived_from or ""
         change = Migrate(plan=plan_to_json(chosen), identity=identity, strategy=strategy, options=dict(options))
         return self._control.write(change, None if reported is None else reported.query)

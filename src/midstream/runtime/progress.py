@@ -19,6 +19,7 @@ from midstream.runtime.messages import (
     CellFigures,
     CellMigration,
     ClusterMetrics,
+    Counts,
     OperatorFigures,
     PlanJson,
     Rates,
@@ -27,6 +28,14 @@ from midstream.runtime.messages import (
 from midstream.runtime.stream_counters import StreamCounters, counted_in
 
 __all__ = ["Progress", "RateMeter"]
+
+_ADDED = [
+    *(name for name in Counts.__struct_fields__ if name != "operators"),
+    "segments",
+    "segment_rows",
+    "bytes_written",
+]
+"""What the metrics of a query are the sums of."""
 
 
 class Progress:
@@ -110,15 +119,8 @@ class Progress:
                 finished=watermark == NEVER and len(cells) == self.cells,
                 query=self._query,
                 streams=self._streams(),
-                results=sum(figures.results for figures in cells),
-                window_rows=sum(figures.window_rows for figures in cells),
-                state_rows=sum(figures.state_rows for figures in cells),
-                state_bytes=sum(figures.state_bytes for figures in cells),
-                buffered=sum(figures.buffered for figures in cells),
                 operators=_together([operator for figures in cells for operator in figures.operators]),
-                segments=sum(figures.segments for figures in cells),
-                segment_rows=sum(figures.segment_rows for figures in cells),
-                bytes_written=sum(figures.bytes_written for figures in cells),
+                **{name: sum(getattr(figures, name) for figures in cells) for name in _ADDED},
                 migrating=any(figures.migrating for figures in cells),
                 rebuilds=self._rebuilds,
                 just_in_time=cells[0].just_in_time if cells else None,
@@ -159,7 +161,7 @@ class Progress:
 
 def _together(operators: list[OperatorFigures]) -> list[OperatorFigures]:
     """The figures of the same operator in several cells, added."""
-    names = [name for name in OperatorFigures.__struct_fields__ if name not in ("operator", "subplan")]
+    names = [name for name in OperatorFigures.__struct_fields__ if name not in ("operator", "kind", "subplan")]
     added: dict[tuple[str, str], OperatorFigures] = {}
     for one in operators:
         key = (one.operator, one.subplan)

@@ -48,13 +48,24 @@ class RemoteQuery:
 
     @property
     def plan(self) -> Plan:
-        """The plan in force, as the query last reported; during a migration, the one it leads to."""
+        """The plan in force, as the query last reported; during a migration, the one it leads to.
+
+        The first plan, if there is no report.
+        """
         status = self.status()
         return self._changes.in_force(None if status is None else status.plan_json)
 
     def status(self) -> Status | None:
         """What the query last reported (``reported`` says when); None if it has not yet."""
         return self._control.status()
+
+    @property
+    def lacks_report(self) -> bool:
+        """Whether a query has reported here, but what it reported is gone: it was removed, or the query begins anew.
+
+        Until the next report, the plan in force and whether the streams have ended are not known.
+        """
+        return self.status() is None and bool(self._control.claims().queries)
 
     def ignored(self) -> dict[str, MidstreamError]:
         """Files among the commands that are none, and why."""
@@ -63,7 +74,8 @@ class RemoteQuery:
     def migrate(self, plan: str | Plan, strategy: str = "jisc", **options: Any) -> int:
         """Submit another plan, as ``LiveQuery.migrate`` does. Gives the number of the migration, for ``outcome``."""
         status = self.status()
-        return self._changes.submit(self.plan, plan, strategy, options, None if status is None else status.metrics)
+        in_force = None if self.lacks_report else self.plan
+        return self._changes.submit(in_force, plan, strategy, options, None if status is None else status.metrics)
 
     def outcomes_in_cells(self, number: int) -> list[CommandOutcome]:
         """What became of a command of this directory, in each cell that has reported it."""

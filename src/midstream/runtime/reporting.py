@@ -34,6 +34,7 @@ from midstream.runtime.migration_outcomes import MigrationOutcomes, entries_show
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress, RateMeter
 from midstream.runtime.run import Listeners, Migration, ProgressEvent
+from midstream.runtime.state_backend import CellsBegun
 
 __all__ = ["Report"]
 
@@ -78,6 +79,13 @@ class Report:
         return self._changes.in_force(
             self._progress.plan() or (None if self._status is None else self._status.plan_json)
         )
+
+    @property
+    def cells_begun(self) -> CellsBegun:
+        """The cells that had durable state when the query was last reported on, by this process or the one before."""
+        if self._status is None:
+            return CellsBegun()
+        return CellsBegun.reported(self._status.metrics.query, self._status.metrics.cells)
 
     def metrics(self) -> ClusterMetrics:
         """Counts of all cells together, and of each."""

@@ -5,8 +5,9 @@ that what is written is proportional to the batch. They stay few: small ones are
 (a row is rewritten at most log₂ 4096 times), and one of whose rows only a quarter is alive, because some lie far ahead
 in time, is rewritten without the others.
 
-A segment begins with the checksum of what follows, and the progress of the cell lists the segments there must be (see
-``messages.CellProgress``): one that is missing or damaged is refused when the cell is restored.
+A segment begins with the checksum of what follows, which includes its number, and the progress of the cell lists the
+segments there must be (see ``messages.CellProgress``): one that is missing, damaged or in another's place is refused
+when the cell is restored.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _CHECKSUM_BYTES = 4
 
 
 class SegmentHeader(msgspec.Struct, frozen=True):
-    """Which windows a segment has rows of, by their place, and of every window the first row's number and the end."""
+    """Which segment it is, which windows it has rows of, by their place, and of every window the first row's number and
+    the end."""
 
+    number: int
     windows: list[int]
     first: list[int]
     last: list[int]
@@ -112,6 +115,8 @@ class SegmentLog:
 
     def _read_segment(self, number: int, data: bytes) -> dict[str, KeptRows]:
         header, batches = read_segment(data)
+        if header.number != number:
+            raise ValueError(f"it is segment {header.number}")
         kept = {self._identities[place]: _as_kept(batch) for place, batch in zip(header.windows, batches, strict=True)}
         first, last = (dict(zip(self._identities, ends, strict=True)) for ends in (header.first, header.last))
         self._segments.append(_segment(number, kept, first, last))
@@ -194,7 +199,7 @@ class SegmentLog:
         kept = {identity: rows for identity, rows in kept.items() if len(rows)}
         segment = _segment(number, kept, first, last)
         places = [self._identities.index(identity) for identity in kept]
-        header = SegmentHeader(places, list(first.values()), list(last.values()))
+        header = SegmentHeader(number, places, list(first.values()), list(last.values()))
         content = to_bytes(header, [_as_batch(rows) for rows in kept.values()], compression="zstd")
         data = b"".join([_checksum(content), content])
         backend.put(segment.key, data)

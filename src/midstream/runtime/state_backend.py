@@ -5,7 +5,8 @@
     segment 000…      rows in their windows (see ``segment_log``)
 
 :class:`StoredCell` is all of it, read back and checked: state of another format or of another query is refused before
-any of it is used, and so is state that is not complete or not readable.
+any of it is used, and so is state that is not complete or not readable. That a cell has no state at all is noticed by
+:class:`CellsBegun`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import msgspec
 import pyarrow as pa
 
 from midstream.errors import BadPlan, CheckpointMismatch, MalformedMessage
-from midstream.runtime.messages import STATE_FORMAT, CellManifest, CellProgress, decode
+from midstream.runtime.messages import STATE_FORMAT, CellFigures, CellManifest, CellProgress, decode
 from midstream.runtime.query_fingerprint import QueryFingerprint
 
 __all__ = [
     "MANIFEST",
     "PROGRESS",
     "SEGMENT",
+    "CellsBegun",
     "StateBackend",
     "StoredCell",
     "damaged_checkpoint",
@@ -91,6 +93,27 @@ def stored_version(backend: StateBackend) -> str:
         return ""
     with refusing_damage("The progress of a cell"):
         return msgspec.json.decode(progress, type=_Versioned).version
+
+
+@dataclass(frozen=True)
+class CellsBegun:
+    """The cells of a query that have durable state, by the query's last report: the state alone does not say that it
+    should be there. Without a report nothing is known, and a cell without state begins anew."""
+
+    query: str | None = None
+    """The id of the query, as Spark knows it; another one has a checkpoint of its own."""
+    cells: frozenset[int] = frozenset()
+
+    @classmethod
+    def reported(cls, query: str | None, figures: Iterable[CellFigures]) -> CellsBegun:
+        """The cells that have done more than one micro-batch: a cell reports before its micro-batch is committed, but
+        the one before it was."""
+        return cls(query, frozenset(one.cell for one in figures if one.batches > 1))
+
+    def check(self, query: str | None, cell: int, version: str) -> None:
+        """Refuse to begin a cell of this query anew, if it has no state (no version) but should."""
+        if not version and query == self.query and cell in self.cells:
+            raise damaged_checkpoint(f"The state of cell {cell} is missing, or its progress.")
 
 
 @dataclass(frozen=True)

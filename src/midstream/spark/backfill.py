@@ -17,7 +17,6 @@ from midstream.engine.output import to_record_batches
 from midstream.engine.state.window_store import Rows
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.durable_cell import DurableCell
-from midstream.runtime.pack import Pack
 from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["Backfill"]
@@ -34,7 +33,7 @@ class Backfill:
 
     def __call__(self, key: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         durable = DurableCell(self._setup)
-        packs = [Pack.of_bytes(blob.as_buffer()) for batch in batches for blob in batch.column("blob")]
+        packs = [blob.as_buffer() for batch in batches for blob in batch.column("blob")]
         rows = {window: _in_order(these) for window, these in durable.rows_of(packs).items()}
         cell = durable.cell
         for part, watermark in _slices(rows):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,10 +24,10 @@ from midstream.errors import MidstreamError
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_host import HostedCell
 from midstream.runtime.cell_setup import CellSetup
-from midstream.runtime.control import is_for, read_command
+from midstream.runtime.control import Claims, read_command
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import CellFigures, Command, encode
-from midstream.runtime.state_backend import stored_version
+from midstream.runtime.state_backend import CellsBegun, stored_version
 from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["CellOperator", "SparkStateBackend"]
@@ -68,7 +69,8 @@ class CellOperator(StatefulProcessor):
         setup: CellSetup,
         run: str,
         cell_keys: list[int],
-        claims: list[tuple[str, int]],
+        claims: Claims,
+        begun: CellsBegun,
         figures: Accumulator[list[str]],
         is_hosted: bool,
     ) -> None:
@@ -77,6 +79,7 @@ class CellOperator(StatefulProcessor):
         self._run = run
         self._cells = {key: cell for cell, key in enumerate(cell_keys)}
         self._claims = claims
+        self._begun = begun
         self._is_hosted = is_hosted
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -87,24 +90,21 @@ class CellOperator(StatefulProcessor):
         commands, packs = _received(rows)
         backend = SparkStateBackend(self._state)
         query = _query_id()
-        commands = [command for command in commands if is_for(command, query, self._claims)]
-        for result in self._work(cell, stored_version(backend), backend, commands, packs):
+        commands = [command for command in commands if self._claims.is_for(command, query)]
+        version = stored_version(backend)
+        self._begun.check(query, cell, version)
+        results: Iterator[pa.RecordBatch | CellFigures]
+        if self._is_hosted:
+            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
+        else:
+            restore = partial(DurableCell.from_backend, self._setup, backend)
+            results = _CELLS.work((self._run, cell), version, restore, backend, commands, packs)
+        for result in results:
             if isinstance(result, CellFigures):
                 figures = msgspec.structs.replace(result, cell=cell, query=query)
                 self._figures.add([encode(figures).decode()])
             else:
                 yield _frame(result)
-
-    def _work(
-        self, cell: int, version: str, backend: SparkStateBackend, commands: list[Command], packs: list[bytes]
-    ) -> Iterator[pa.RecordBatch | CellFigures]:
-        if self._is_hosted:
-            return HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
-
-        def make() -> DurableCell:
-            return DurableCell.from_backend(self._setup, backend)
-
-        return _CELLS.work((self._run, cell), version, make, backend, commands, packs)
 
     def close(self) -> None:
         pass

@@ -52,6 +52,7 @@ from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.explain import explain_running
 from midstream.runtime.messages import DeclareIdle, Finish
+from midstream.runtime.pack import KEEP, StreamPacker
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.reporting import Report
@@ -61,7 +62,7 @@ from midstream.spark.catalyst import as_spark_column, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
 from midstream.spark.figures import Figures
-from midstream.spark.packing import KEEP, PACKED, STREAM, Packer, StreamPacker, shared_columns
+from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
 from midstream.spark.spark_types import check_frame, spark_schema
 
@@ -314,7 +315,8 @@ class LiveQuery:
     def _operated(self, packed: DataFrame) -> DataFrame:
         claims = self._controlled("results").claims()
         figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
-        operator = CellOperator(self._setup, self._name, self._keys, claims, figures, self._is_hosted)
+        begun = self._report.cells_begun
+        operator = CellOperator(self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted)
         produced = packed.groupBy("cell").transformWithStateInPandas(
             operator, _numbered(self._schema), outputMode="Append", timeMode="None"
         )

@@ -93,6 +93,7 @@ class KeyDemand:
 class DemandOperator(Operator):
     """Passes the tuples of a join's consumer input on, and notes what they demand of the other input."""
 
+    kind = "demand"
     side: JoinSide
     """The join's side that these tuples go to."""
 

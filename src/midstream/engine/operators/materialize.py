@@ -25,6 +25,8 @@ class MaterializeOperator(StatefulOperator):
     Beside its values, a row keeps the numbers of the rows it was computed from.
     """
 
+    kind = "materialize"
+
     def __init__(self, name: str, child: Operator, key: str, store: RowStore | None = None) -> None:
         fields, below = child.layout.fields, child.layout
         self._key = key

@@ -64,6 +64,10 @@ class Counters:
 class Operator(ABC):
     """One operator of a running plan."""
 
+    kind: str = ""
+    """What it is, in one word: the kind of the plan's node that it runs (``Plan.kind``). Operators that no node asks
+    for have a kind of their own."""
+
     def __init__(self, name: str, layout: Layout, inputs: tuple[Operator, ...]) -> None:
         self.name = name
         self.layout = layout

@@ -75,6 +75,8 @@ class SuspendOperator(StatefulOperator):
     tuples.
     """
 
+    kind = "suspend"
+
     def __init__(
         self,
         child: Operator,

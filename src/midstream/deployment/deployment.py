@@ -1,0 +1,218 @@
+"""A deployment in this process: queries over a topology whose links are simulated, on a virtual clock.
+
+The nodes, the coordinator and their protocol are those that run on Spark sites; only the messages between them pass
+through a simulation. So a topology, its queries and a trace of events can be tried out in seconds, with the same
+placements, the same fragments and the same results.
+
+>>> import pyarrow as pa
+>>> from midstream import ContinuousQuery, Stream
+>>> from midstream.deployment import Deployment, Link, Node, Topology, move
+>>> topology = Topology(
+...     [Node("cloud"), Node("edge 1"), Node("edge 2"), Node("train", slots=1), Node("station", slots=1)],
+...     [Link("edge 1", "cloud"), Link("edge 2", "cloud"), Link("train", "edge 1"), Link("station", "edge 1")])
+>>> schema = pa.schema({"ts": pa.int64(), "id": pa.int64()})
+>>> query = ContinuousQuery(
+...     "SELECT d.id FROM doors [RANGE 10] d, tickets [RANGE 10] t WHERE d.id = t.id",
+...     streams=[Stream("doors", schema, "ts"), Stream("tickets", schema, "ts")])
+>>> deployment = Deployment(topology)
+>>> deployment.deploy("boarding", query, sources={"doors": ["train"], "tickets": ["station"]}, sink="cloud")
+>>> deployment.push("train", "doors", pa.table({"ts": [1], "id": [7]}))
+>>> deployment.settle()
+>>> change = deployment.apply([*move("train", "edge 1", "edge 2"), *move("station", "edge 1", "edge 2")])
+>>> deployment.push("station", "tickets", pa.table({"ts": [3], "id": [7]}))
+>>> deployment.settle()
+>>> [fragment.node for fragment in deployment.fragments("boarding") if "boarding/join-1" in fragment.stages]
+['edge 2']
+>>> deployment.results("boarding").to_pylist()
+[{'id': 7, 'valid_from': 3, 'valid_to': 12}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.window_spec import NEVER
+from midstream.deployment.fragments import Fragment
+from midstream.deployment.global_plan import NodeId
+from midstream.deployment.simulation import Costs, Delivery, Simulation, Unreliability
+from midstream.deployment.stage_plans import StagePlan, check_sources, stage_plans
+from midstream.deployment.status import DeploymentStatus, status_of
+from midstream.deployment.topology import Link, Topology
+from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.engine.batch import Batch, Layout
+from midstream.engine.output import output_schema, to_record_batches
+from midstream.errors import DuplicateName, NotRunning, UnknownNode, UnknownStreamPushed, did_you_mean, quoted
+from midstream.planned_query import PlannedQuery
+
+__all__ = ["Deployment", "move"]
+
+
+def move(child: NodeId, parent: NodeId, new_parent: NodeId, latency_ms: float = 0.0) -> list[TopologyEvent]:
+    """The events of a node that leaves one parent and joins another."""
+    return [RemoveLink(child, parent), AddLink(Link(child, new_parent, latency_ms))]
+
+
+@dataclass
+class _DeployedQuery:
+    """A query as it was asked for."""
+
+    query: PlannedQuery
+    plan: Plan
+    sources: Mapping[str, Sequence[NodeId]]
+    sink: NodeId
+    joins_together: bool
+    results: list[Delivery] = field(default_factory=list)
+    """What has reached the sink and was not fetched."""
+
+    def stages(self, name: str) -> list[StagePlan]:
+        return stage_plans(name, self.plan, self.sources, self.sink, joins_together=self.joins_together)
+
+
+class Deployment:
+    """Queries over a topology, in this process. Time passes in ``settle`` and ``run_for`` only."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        costs: Costs | None = None,
+        unreliability: Unreliability | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._simulation = Simulation(topology, costs, unreliability, seed)
+        self._queries: dict[str, _DeployedQuery] = {}
+        self._fetched = 0
+
+    @property
+    def simulation(self) -> Simulation:
+        """What brings messages from node to node; for faults and figures."""
+        return self._simulation
+
+    @property
+    def topology(self) -> Topology:
+        """The topology as the coordinator knows it."""
+        return self._simulation.coordinator.topology
+
+    @property
+    def now(self) -> float:
+        """The virtual time, in milliseconds."""
+        return self._simulation.now
+
+    # Queries
+
+    def deploy(
+        self,
+        name: str,
+        query: PlannedQuery,
+        *,
+        sources: Mapping[str, Sequence[NodeId]],
+        sink: NodeId,
+        plan: str | Plan | None = None,
+        joins_together: bool = False,
+    ) -> None:
+        """Deploy a query. Raises, and changes nothing, if it cannot be placed.
+
+        ``sources`` gives for each stream the nodes where its rows arise, ``sink`` is where results are wanted.
+        ``joins_together`` keeps trees of joins in one stage, so that their order can be changed by ``migrate``.
+        """
+        if name in self._queries:
+            raise DuplicateName(f'there is a query "{name}" already', hint="Give it another name.")
+        chosen = query.chosen(plan)
+        check_sources(query, chosen, sources)
+        deployed = _DeployedQuery(query, chosen, sources, sink, joins_together)
+        self._simulation.deploy(deployed.stages(name))
+        self._queries[name] = deployed
+        self.settle()
+
+    def migrate(self, name: str, plan: str | Plan, strategy: str = "jisc", **options: Any) -> None:
+        """Replace the plan of a deployed query inside its stages, wherever they run."""
+        deployed = self._query(name)
+        changed = replace(deployed, plan=deployed.query.chosen(plan))
+        self._simulation.migrate(changed.stages(name), strategy, options)
+        self._queries[name] = changed
+
+    # Rows
+
+    def push(self, node: NodeId, stream: str, table: pa.Table | None, watermark: int | None = None) -> None:
+        """Rows arise at a node's source of a stream. A row older than its source's watermark is late, and dropped."""
+        self._check_source(node, stream)
+        self._simulation.feed(node, stream, table, watermark)
+
+    def finish(self) -> None:
+        """End all streams, and let everything arrive."""
+        for node, stream in sorted(self._sources()):
+            self._simulation.feed(node, stream, None, NEVER)
+        self.settle()
+
+    def results(self, name: str) -> pa.Table:
+        """The results of a query that have reached its sink since the last call."""
+        deployed = self._query(name)
+        for delivery in self._simulation.deliveries[self._fetched :]:
+            self._queries[delivery.query].results.append(delivery)
+        self._fetched = len(self._simulation.deliveries)
+        fetched, deployed.results = deployed.results, []
+        schema = output_schema(deployed.plan)
+        layout = Layout(deployed.plan.schema)
+        batches = [
+            batch
+            for rows in (delivery.rows for delivery in fetched)
+            for batch in to_record_batches(
+                Batch.of_arrays(layout, rows.valid_from, rows.valid_to, rows.columns), schema
+            )
+        ]
+        return pa.Table.from_batches(batches, schema)
+
+    # The topology
+
+    def apply(self, events: Sequence[TopologyEvent]) -> None:
+        """Change the topology. Raises, and changes nothing, if an event is refused. Queries follow as time passes."""
+        self._simulation.change_topology(events)
+
+    def settle(self) -> None:
+        """Let time pass until nothing is under way and all rows have arrived that can."""
+        self._simulation.run_until_quiet()
+
+    def run_for(self, milliseconds: float) -> None:
+        """Let time pass."""
+        self._simulation.run_until(self.now + milliseconds)
+
+    # What is known
+
+    def fragments(self, name: str) -> list[Fragment]:
+        """The fragments of a query."""
+        self._query(name)
+        return list(self._simulation.coordinator.deployed(name).fragments.values())
+
+    def status(self) -> DeploymentStatus:
+        """Nodes, fragments, versions, generations and buffered rows."""
+        return status_of(self._simulation.coordinator, self._simulation.nodes)
+
+    def _query(self, name: str) -> _DeployedQuery:
+        if name not in self._queries:
+            raise NotRunning(f'no query "{name}" is deployed', hint=did_you_mean(name, self._queries))
+        return self._queries[name]
+
+    def _sources(self) -> set[tuple[NodeId, str]]:
+        return {
+            (node, stream)
+            for deployed in self._queries.values()
+            for stream, nodes in deployed.sources.items()
+            for node in nodes
+        }
+
+    def _check_source(self, node: NodeId, stream: str) -> None:
+        known = self._sources()
+        if (node, stream) in known:
+            return
+        if node not in self.topology.nodes:
+            raise UnknownNode(f'there is no node "{node}"', hint=did_you_mean(node, self.topology.nodes))
+        here = sorted(of for at, of in known if at == node)
+        raise UnknownStreamPushed(
+            f'node "{node}" is no source of stream "{stream}"',
+            detail=f"It is a source of {quoted(here)}." if here else "It is a source of no stream.",
+        )

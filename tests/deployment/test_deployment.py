@@ -1,0 +1,173 @@
+"""A deployment in this process, as its users see it: what it gives, and what it refuses without changing anything."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, MidstreamError, Stream
+from midstream.deployment import AddLink, Deployment, Link, LoseNode, Node, RemoveLink, RemoveNode, Topology, move
+from midstream.errors import (
+    BadPlan,
+    CyclicTopology,
+    DuplicateName,
+    MigrationRefused,
+    NoFreeSlot,
+    NotRunning,
+    SinkUnreachable,
+    UnknownLink,
+    UnknownNode,
+    UnknownStreamPushed,
+)
+from midstream.testing import assert_same_bag, join_intervals
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
+STREAMS = [Stream(name, SCHEMA, "ts") for name in ("a", "b", "c")]
+TEXT = """SELECT a.k, b.ts AS tb, c.ts AS tc FROM a [RANGE 50] a, b [RANGE 50] b, c [RANGE 50] c
+          WHERE a.k = b.k AND b.k = c.k"""
+QUERY = ContinuousQuery(TEXT, STREAMS)
+SOURCES = {"a": ["d1"], "b": ["d2"], "c": ["d3"]}
+
+
+def topology(edges: int = 2) -> Topology:
+    names = [f"e{number}" for number in range(1, edges + 1)]
+    devices = ["d1", "d2", "d3"]
+    return Topology(
+        [Node("cloud"), *(Node(name) for name in names), *(Node(device, slots=1) for device in devices)],
+        [*(Link(name, "cloud", 5) for name in names), *(Link(device, "e1", 2) for device in devices)],
+    )
+
+
+def deployed(**options) -> Deployment:
+    deployment = Deployment(topology())
+    deployment.deploy("q", QUERY, sources=SOURCES, sink="cloud", **options)
+    return deployment
+
+
+def rows(times: range, key: int = 1) -> pa.Table:
+    return pa.table({"ts": list(times), "k": [key] * len(times)}, SCHEMA)
+
+
+def node_of(deployment: Deployment, stage: str) -> str:
+    return next(fragment.node for fragment in deployment.fragments("q") if stage in fragment.stages)
+
+
+def pushed(deployment: Deployment, times: range) -> None:
+    for stream, (node,) in SOURCES.items():
+        deployment.push(node, stream, rows(times))
+
+
+def expected(end: int) -> pa.Table:
+    return join_intervals(TEXT, STREAMS, {name: rows(range(end)) for name in "abc"})
+
+
+def test_results_do_not_depend_on_where_stages_run():
+    deployment = deployed()
+    for step, target in enumerate(["e2", "e1", "e2"]):
+        pushed(deployment, range(10 * step, 10 * step + 10))
+        source = "e1" if target == "e2" else "e2"
+        deployment.apply([event for device in ("d1", "d2", "d3") for event in move(device, source, target, 2)])
+        deployment.run_for(7)
+    deployment.finish()
+    assert node_of(deployment, "q/join-2") == "e2"
+    assert_same_bag(deployment.results("q"), expected(30))
+
+
+def test_rows_of_a_device_without_a_link_wait_and_arrive_when_it_has_one():
+    deployment = deployed()
+    deployment.apply([RemoveLink("d1", "e1")])
+    pushed(deployment, range(10))
+    deployment.settle()
+    (query,) = deployment.status().queries
+    assert query.cut_off == ["q/a@d1"]
+    assert {node.name: node.buffered_rows for node in deployment.status().nodes}["d1"] == 10
+    assert len(deployment.results("q")) == 0
+    deployment.apply([AddLink(Link("d1", "e2"))])
+    deployment.finish()
+    assert_same_bag(deployment.results("q"), expected(10))
+
+
+def test_the_order_of_joins_can_be_changed_where_they_run():
+    deployment = deployed(plan="(a b) c", joins_together=True)
+    pushed(deployment, range(10))
+    deployment.settle()
+    deployment.migrate("q", "a (b c)", "gen-mig")
+    pushed(deployment, range(10, 20))
+    deployment.apply([event for device in ("d1", "d2", "d3") for event in move(device, "e1", "e2", 2)])
+    pushed(deployment, range(20, 90))
+    deployment.finish()
+    assert not deployment.status().queries[0].refusals
+    assert_same_bag(deployment.results("q"), expected(90))
+
+
+def test_a_removed_node_hands_over_and_a_lost_one_is_rescued_from_its_disk():
+    for event in (RemoveNode("e1"), LoseNode("e1")):
+        deployment = deployed()
+        pushed(deployment, range(10))
+        deployment.settle()
+        deployment.apply([event, *(AddLink(Link(device, "e2")) for device in ("d1", "d2", "d3"))])
+        pushed(deployment, range(10, 20))
+        deployment.finish()
+        assert_same_bag(deployment.results("q"), expected(20))
+
+
+REFUSED = {
+    "unknown node": (UnknownNode, [AddLink(Link("d1", "e9"))]),
+    "unknown link": (UnknownLink, [RemoveLink("d1", "e2")]),
+    "cycle": (CyclicTopology, [AddLink(Link("cloud", "d1"))]),
+    "half of the batch is wrong": (UnknownNode, [*move("d1", "e1", "e2"), RemoveNode("e7")]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_events_that_are_refused_change_nothing(name):
+    error, events = REFUSED[name]
+    deployment = deployed()
+    before = deployment.status(), list(deployment.topology.links())
+    with pytest.raises(error):
+        deployment.apply(events)
+    assert (deployment.status(), list(deployment.topology.links())) == before
+    pushed(deployment, range(10))
+    deployment.finish()
+    assert_same_bag(deployment.results("q"), expected(10))
+
+
+def test_a_query_that_cannot_be_placed_is_refused_beside_those_that_run():
+    deployment = deployed()
+    other = {name: ["cloud"] for name in "abc"}
+    with pytest.raises(SinkUnreachable):
+        deployment.deploy("other", QUERY, sources=other, sink="e1")
+    with pytest.raises(NoFreeSlot):
+        deployment.deploy("other", QUERY, sources=SOURCES, sink="cloud")
+    with pytest.raises(DuplicateName):
+        deployment.deploy("q", QUERY, sources=SOURCES, sink="cloud")
+    with pytest.raises(UnknownNode):
+        deployment.deploy("other", QUERY, sources={**SOURCES, "a": ["d8"]}, sink="cloud")
+    pushed(deployment, range(10))
+    deployment.finish()
+    assert_same_bag(deployment.results("q"), expected(10))
+
+
+@pytest.mark.parametrize("sources", [{}, {"a": "d1", "b": ["d2"], "c": ["d3"]}, {**SOURCES, "z": ["d1"]}])
+def test_sources_that_do_not_fit_the_streams_are_refused(sources):
+    with pytest.raises(UnknownStreamPushed):
+        Deployment(topology()).deploy("q", QUERY, sources=sources, sink="cloud")
+
+
+def test_what_does_not_exist_is_named():
+    deployment = deployed()
+    with pytest.raises(NotRunning, match='no query "p"'):
+        deployment.results("p")
+    with pytest.raises(UnknownStreamPushed, match='node "d1" is no source of stream "b"'):
+        deployment.push("d1", "b", rows(range(1)))
+    with pytest.raises(UnknownNode):
+        deployment.push("d7", "b", rows(range(1)))
+
+
+def test_a_plan_with_other_stages_is_refused():
+    deployment = deployed(plan="(a b) c")
+    with pytest.raises(MigrationRefused, match="other stages"):
+        deployment.migrate("q", "a (b c)")
+    with pytest.raises(BadPlan):
+        deployment.migrate("q", ContinuousQuery("SELECT a.k FROM a [NOW] a", STREAMS).plan())
+    assert isinstance(MigrationRefused(""), MidstreamError)
