@@ -174,7 +174,7 @@ class DeploymentInThisProcess:
                 self.restart_coordinator()
                 self.killed += 1
 
-    def work_until_quiet(self, at_most: int = 3000) -> None:
+    def work_until_quiet(self, at_most: int = 600) -> None:
         """Work until no generation is under way and nothing waits in an outbox."""
         for _ in range(at_most):
             self.work()

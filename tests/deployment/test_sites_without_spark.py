@@ -7,11 +7,14 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
+from midstream.deployment.connectivity import Connectivity
 from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery
 from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.messages import Commit, DeployStage, Prepare
+from midstream.deployment.node_group import GroupInput, NodeGroup, stored_stage_of_group
 from midstream.deployment.stage_plans import stage_plans
 from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, LoseNode, RemoveLink
+from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink
 from midstream.errors import BadTopology, PathProblem
 from midstream.testing import assert_same_bag, join_intervals
 from tests.deployment.sites_in_this_process import DeploymentInThisProcess
@@ -109,7 +112,7 @@ def test_a_lost_node_of_a_running_site_is_rescued(tmp_path):
     for _ in range(4):
         run.feed()
         run.deployment.work(3)
-    assert run.deployment.coordinator.coordinator.placement.of("a query").nodes["a query/join-3"] == "e1"
+    assert run.deployment.coordinator.coordinator.placement.of("a query").nodes["a query/join-1"] == "e1"
     events = [AddLink(Link(device, "e2")) for device in DEVICES]
     run.directory.submit(ChangeTopology((LoseNode("e1"), *events)))
     run.deployment.work_until_quiet()
@@ -167,3 +170,39 @@ def test_directories_that_cannot_be_are_refused(tmp_path):
         directory.check_site("wets")
     with pytest.raises(PathProblem, match="already"):
         DeploymentDirectory.create(tmp_path, topology(), SITES)
+
+
+def test_a_lost_node_returns_when_its_stages_run_elsewhere(tmp_path):
+    run = Run(tmp_path)
+    for _ in range(3):
+        run.feed()
+        run.deployment.work(3)
+    run.directory.submit(ChangeTopology((LoseNode("e1"),)))
+    run.deployment.coordinator.look()
+    returning = ChangeTopology((AddNode(Node("e1")), AddLink(Link("e1", "cloud"))))
+    too_early = run.directory.submit(returning)
+    run.deployment.coordinator.look()
+    assert "its stages do not run elsewhere yet" in run.directory.outcome(too_early)
+    run.directory.submit(ChangeTopology(tuple(AddLink(Link(device, "e2")) for device in DEVICES)))
+    run.deployment.work_until_quiet()
+    taken = run.directory.submit(returning)
+    run.deployment.work()
+    assert run.directory.outcome(taken) == ""
+    run.feed()
+    run.finish()
+    run.check()
+
+
+def test_a_node_that_was_lost_and_is_back_has_nothing_of_what_it_had():
+    there = Connectivity.of(1, topology())
+    plans = stage_plans("a query", ContinuousQuery(TEXT, STREAMS).plan(), SOURCES, "cloud")
+    source = next(plan for plan in plans if plan.stage.pinned_to == "d1")
+    group = NodeGroup(lambda node: True)
+    group.step(GroupInput([("d1", Prepare("a query", 1, (DeployStage(source, ("d1", "e1")),)))], connectivity=there))
+    assert group.nodes["d1"].running
+    back = Connectivity.of(2, topology(), {"d1": 1})
+    group.step(GroupInput([("d1", Commit("a query", 1))], connectivity=back))
+    assert not group.nodes["d1"].running
+    stored = {key: data for key, data in group.changes().items() if data is not None}
+    assert not NodeGroup.restored(lambda node: True, stored).nodes["d1"].running
+    assert stored_stage_of_group(stored, "d1", source.stage.id, is_gone=False)

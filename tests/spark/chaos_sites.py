@@ -116,6 +116,7 @@ class Conductor:
     def _disturb(self) -> None:
         next_round = next_move = next_fault = next_kill = time.monotonic()
         due: dict[str, float] = {}
+        victim = self._next_victim()
         while sum(self.killed.values()) < self.kills or due:
             now = time.monotonic()
             if now >= next_round:
@@ -130,21 +131,23 @@ class Conductor:
             for name in [name for name, moment in due.items() if now >= moment]:
                 del due[name]
                 self.running.start(name)
-            if now >= next_kill and sum(self.killed.values()) < self.kills:
-                victims = [name for name in (COORDINATOR, *SITES, *SITES) if name not in due and self._has_worked(name)]
-                if victims:
-                    next_kill = now + self.chance.uniform(1, 8)
-                    victim = self.chance.choice(victims)
-                    self.running.kill(victim)
-                    if victim != COORDINATOR:
-                        self.batches_before[victim] = self._batches(victim)
-                    due[victim] = now + self.chance.uniform(0, 6)
-                    self.killed["coordinator" if victim == COORDINATOR else "site"] += 1
-                    self._say(f"killed {victim}")
+            if now >= next_kill and victim not in due and self._has_worked(victim):
+                self.running.kill(victim)
+                self.killed["coordinator" if victim == COORDINATOR else "site"] += 1
+                self._say(f"killed {victim}")
+                self.batches_before[victim] = self._batches(victim)
+                due[victim] = now + self.chance.uniform(0, 6)
+                next_kill = now + self.chance.uniform(1, 12)
+                victim = self._next_victim()
+                if sum(self.killed.values()) == self.kills:
+                    next_kill = float("inf")
             self._restore(now)
             self._lose_messages(now)
             self.running.check()
             time.sleep(0.05)
+
+    def _next_victim(self) -> str:
+        return self.chance.choice([COORDINATOR, *SITES, *SITES])
 
     def _has_worked(self, name: str) -> bool:
         """Whether a process has done something since it was started: one that never comes to work proves nothing."""
@@ -156,7 +159,9 @@ class Conductor:
         return self._batches(name) >= self.batches_before.get(name, 0) + 3
 
     def _batches(self, site: str) -> int:
-        """How many micro-batches a site has committed."""
+        """How many micro-batches a site has committed; the coordinator has none."""
+        if site == COORDINATOR:
+            return 0
         commits = self.directory.checkpoint(site) / "commits"
         return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1
 

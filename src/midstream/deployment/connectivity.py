@@ -12,6 +12,8 @@ message that would cross a link that is not there is lost, both where it leaves 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from midstream.deployment.global_plan import NodeId
@@ -28,13 +30,15 @@ class Connectivity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: frozenset[NodeId]
     links: frozenset[tuple[NodeId, NodeId]]
     """Pairs of nodes, the lower name first."""
+    losses: dict[NodeId, int] = {}
+    """How often each node was lost so far. A node that was lost and is there again has nothing of what it had."""
 
     @classmethod
-    def of(cls, version: int, topology: Topology) -> Connectivity:
+    def of(cls, version: int, topology: Topology, losses: Mapping[NodeId, int] | None = None) -> Connectivity:
         """What a topology has, nodes that are leaving included: what they hold can still be fetched."""
         links = [*topology.links(), *topology.leaving_links()]
         pairs = [(min(link.child, link.parent), max(link.child, link.parent)) for link in links]
-        return cls(version, frozenset([*topology.nodes, *topology.leaving]), frozenset(pairs))
+        return cls(version, frozenset([*topology.nodes, *topology.leaving]), frozenset(pairs), dict(losses or {}))
 
     def has(self, node: NodeId) -> bool:
         return node in self.nodes
@@ -42,6 +46,11 @@ class Connectivity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def carries(self, one: NodeId, other: NodeId) -> bool:
         """Whether messages pass between two nodes."""
         return (min(one, other), max(one, other)) in self.links
+
+    def has_lost(self, node: NodeId, before: Connectivity | None) -> bool:
+        """Whether a node was lost since an earlier moment."""
+        losses = 0 if before is None else before.losses.get(node, 0)
+        return not self.has(node) or self.losses.get(node, 0) > losses
 
     def to_bytes(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -284,6 +284,14 @@ class Coordinator:
         """The number of the query's latest generation."""
         return self._queries[query].generation
 
+    def is_rescuing_from(self, node: NodeId) -> bool:
+        """Whether stages of a lost node have not begun elsewhere yet."""
+        return not self._is_there(node) and any(
+            move.source == node and stage in generation.uninstalled
+            for generation in self.under_way()
+            for stage, move in generation.moves.items()
+        )
+
     def under_way(self) -> Iterable[Generation]:
         """The generations under way."""
         return [known.running for known in self._queries.values() if known.running is not None]

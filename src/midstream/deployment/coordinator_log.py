@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,12 +60,16 @@ class CoordinatorLog:
             if not isinstance(self._file, io.BytesIO):
                 os.fsync(self._file.fileno())
 
+    def __iter__(self) -> Iterator[Beginning | Told]:
+        """All entries in order."""
+        self._file.seek(0)
+        for line in self._file.read().splitlines():
+            yield request_from_json(_entry_of(line)[1])
+
     def replay(self, strategy: PlacementStrategy | None = None) -> Coordinator:
         """A coordinator that has been told all entries."""
-        self._file.seek(0)
         coordinator: Coordinator | None = None
-        for line in self._file.read().splitlines():
-            entry = request_from_json(_entry_of(line)[1])
+        for entry in self:
             if isinstance(entry, Beginning):
                 assert coordinator is None, "a log begins once"
                 coordinator = Coordinator(entry.topology(), strategy)

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from midstream.deployment.coordinator_requests import (
     Beginning,
     ChangeTopology,
     DeployQuery,
+    Request,
     TakeReport,
     Told,
     request_from_json,
@@ -34,14 +36,18 @@ from midstream.deployment.coordinator_requests import (
 )
 from midstream.deployment.deployment_directory import DeploymentDirectory
 from midstream.deployment.durable_files import unique_name, write_whole
+from midstream.deployment.global_plan import NodeId
 from midstream.deployment.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.messages import Report
+from midstream.deployment.topology_events import AddNode, LoseNode
 from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
-from midstream.errors import AlreadyRunning, MalformedMessage, MidstreamError
+from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, MidstreamError
 
 __all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
 
 POLL_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 20.0
+"""Between two repetitions of what has not been answered."""
 
 
 class CoordinatorStatus(msgspec.Struct, frozen=True):
@@ -68,6 +74,10 @@ class CoordinatorProcess:
         if not log.entries:
             log.append([("", directory.beginning())])
         self.coordinator: Coordinator = log.replay()
+        self._losses: Counter[NodeId] = Counter()
+        for entry in log:
+            self._count_losses(entry)
+        self._announced: Connectivity | None = None
         self._announce()
         self._send(self.coordinator.ask_again())
         self._write_status()
@@ -87,12 +97,12 @@ class CoordinatorProcess:
                 report = message_from_bytes(row.blob)
                 if not isinstance(report, Report):
                     raise MalformedMessage(f"{path} has a message that is no report")
-                entry = TakeReport(report)
-                instructions += tell(self.coordinator, entry)
-                told.append(("", entry))
+                told.append(("", TakeReport(report)))
+                instructions += self.coordinator.take(report)
         self._log.append(told)
-        if any(isinstance(entry, ChangeTopology) for _, entry in told):
-            self._announce()
+        for _, entry in told:
+            self._count_losses(entry)
+        self._announce()
         self._send(instructions)
         if told:
             # Before requests count as taken: who waits for that finds a status that knows of them.
@@ -115,6 +125,7 @@ class CoordinatorProcess:
             request = request_from_json(path.read_bytes())
             if isinstance(request, Beginning | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
+            self._check_returning(request)
             instructions = tell(self.coordinator, request)
         except MidstreamError as problem:
             write_whole(path.with_suffix(".refused"), str(problem).encode())
@@ -125,11 +136,26 @@ class CoordinatorProcess:
         told.append((path.name, request))
         return instructions
 
+    def _check_returning(self, request: Request) -> None:
+        """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
+        for event in request.events if isinstance(request, ChangeTopology) else ():
+            if isinstance(event, AddNode) and self.coordinator.is_rescuing_from(event.node.id):
+                raise BadTopology(
+                    f'node "{event.node.id}" was lost, and its stages do not run elsewhere yet',
+                    hint="Add it again when they do, or under another name.",
+                )
+
     def _announce(self) -> None:
-        """Tell every site which nodes and links are there."""
-        there = Connectivity.of(self._log.entries, self.coordinator.topology).to_bytes()
-        for site in self._layout.sites:
-            self._write(site, [MessageRow(NETWORK, "", there)])
+        """Tell every site which nodes and links are there, if that has changed."""
+        there = Connectivity.of(self._log.entries, self.coordinator.topology, self._losses)
+        if self._announced != msgspec.structs.replace(there, version=0):
+            self._announced = msgspec.structs.replace(there, version=0)
+            for site in self._layout.sites:
+                self._write(site, [MessageRow(NETWORK, "", there.to_bytes())])
+
+    def _count_losses(self, entry: Beginning | Told) -> None:
+        if isinstance(entry, ChangeTopology):
+            self._losses.update(event.node for event in entry.events if isinstance(event, LoseNode))
 
     def _send(self, instructions: list[Instruction]) -> None:
         by_site: dict[str, list[MessageRow]] = {}
@@ -171,13 +197,15 @@ def run_coordinator(
         CoordinatorLog.open(paths.log) as log,
     ):
         process = CoordinatorProcess(paths, log)
-        asked = time.monotonic()
+        asked, pause = time.monotonic(), ask_again_seconds
         while not stop():
-            has_worked = process.look()
-            if time.monotonic() - asked > ask_again_seconds:
-                asked = time.monotonic()
+            if process.look():
+                asked, pause = time.monotonic(), ask_again_seconds
+            elif time.monotonic() - asked > pause:
                 process.ask_again()
-            elif not has_worked:
+                # A site that is down need not find hundreds of copies when it is back.
+                asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
                 time.sleep(POLL_SECONDS)
 
 

@@ -163,11 +163,12 @@ class NodeGroup:
         return self.connectivity.carries(envelope.path[envelope.place - 1], envelope.node)
 
     def _connect(self, connectivity: Connectivity) -> None:
-        if self.connectivity is not None and connectivity.version <= self.connectivity.version:
+        before = self.connectivity
+        if before is not None and connectivity.version <= before.version:
             return
         self.connectivity = connectivity
         self._changes[CONNECTIVITY] = connectivity.to_bytes()
-        for name in [name for name in self.nodes if not connectivity.has(name)]:
+        for name in [name for name in self.nodes if connectivity.has_lost(name, before)]:
             self._lose(name)
 
     def _lose(self, name: NodeId) -> None:
