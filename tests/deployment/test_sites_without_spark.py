@@ -8,7 +8,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.deployment.connectivity import Connectivity
-from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery
+from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery, ReplacePlans
 from midstream.deployment.deployment_directory import DeploymentDirectory
 from midstream.deployment.messages import Commit, DeployStage, Prepare
 from midstream.deployment.node_group import GroupInput, NodeGroup, stored_stage_of_group
@@ -135,6 +135,32 @@ def test_the_nodes_of_a_dead_site_are_rescued(tmp_path):
     run.feed()
     run.finish()
     run.check()
+
+
+def test_the_plan_of_a_deployed_query_is_replaced(tmp_path):
+    text = (
+        "SELECT a.id AS a, b.id AS b, c.id AS c FROM a [RANGE 40], b [RANGE 40], a [RANGE 20] c "
+        "WHERE a.k = b.k AND b.k = c.k"
+    )
+    query = ContinuousQuery(text, STREAMS)
+    one, other = (
+        tuple(stage_plans("three", query.plan(order), SOURCES, "cloud", joins_together=True))
+        for order in ("(a b) c", "a (b c)")
+    )
+    run = Run(tmp_path, Random(1))
+    run.directory.submit(DeployQuery(one, ("a", "b", "c")))
+    run.deployment.work_until_quiet()
+    for number in range(6):
+        run.feed()
+        run.deployment.work(2)
+        if number in (1, 3):
+            run.directory.submit(ReplacePlans(other if number == 1 else one))
+            run.move("e2" if number == 1 else "e3")
+    run.finish()
+    run.check()
+    expected = join_intervals(text, STREAMS, {stream: pa.concat_tables(fed) for stream, fed in run.fed.items()})
+    assert_same_bag(run.directory.read_results("three"), expected)
+    assert run.deployment.coordinator.coordinator.refusals("three") == {}
 
 
 def test_what_the_coordinator_refuses_is_said(tmp_path):
