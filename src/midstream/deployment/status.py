@@ -11,7 +11,7 @@ from midstream.deployment.global_plan import NodeId, StageId
 from midstream.deployment.messages import Data
 from midstream.deployment.node_runtime import NodeRuntime
 
-__all__ = ["DeploymentStatus", "FragmentStatus", "NodeStatus", "QueryStatus", "status_of"]
+__all__ = ["DeploymentStatus", "FragmentStatus", "NodeStatus", "QueryStatus", "query_statuses", "status_of"]
 
 
 class FragmentStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +62,10 @@ class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeStatus]
 
 
-def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> DeploymentStatus:
-    """What the coordinator and the nodes know."""
+def query_statuses(coordinator: Coordinator) -> list[QueryStatus]:
+    """What the coordinator knows of its queries."""
     phases = {generation.query: generation.phase for generation in coordinator.under_way()}
-    queries = [
+    return [
         QueryStatus(
             name=query,
             generation=coordinator.generation(query),
@@ -85,9 +85,13 @@ def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> 
         )
         for query in coordinator.plan.queries
     ]
+
+
+def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> DeploymentStatus:
+    """What the coordinator and the nodes know."""
     topology = coordinator.topology
     return DeploymentStatus(
-        queries=queries,
+        queries=query_statuses(coordinator),
         nodes=[
             node_status(nodes[name], node.kind, node.slots, coordinator.placement.slots_used(name))
             for name, node in topology.nodes.items()
