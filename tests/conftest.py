@@ -30,6 +30,8 @@ SLOW = (
     "tests/property/",
     "tests/spark/test_chaos.py",
     "tests/spark/test_cluster.py",
+    "tests/spark/test_sites.py",
+    "tests/deployment/test_sites_without_spark.py",
     "tests/runtime/test_durable_cell.py",
     "tests/spark/test_sliding_cells.py",
     "tests/testing/",
@@ -40,6 +42,7 @@ SLOW = (
 LONGEST = (
     "tests/spark/test_cluster.py",
     "tests/spark/test_chaos.py",
+    "tests/spark/test_sites.py",
     "tests/demo/test_demo_on_spark.py",
     "tests/property/test_seeded_cases.py",
 )

@@ -20,7 +20,7 @@ from midstream.deployment.messages import Prepared
 from midstream.deployment.simulation import Simulation
 from midstream.deployment.topology import Link, Node, Topology
 from midstream.deployment.topology_events import AddLink, RemoveLink
-from midstream.errors import MalformedMessage, SinkUnreachable
+from midstream.errors import AlreadyRunning, MalformedMessage, NotRunning, SinkUnreachable
 from tests.deployment.random_messages import PLANS, events, links, nodes, reports
 
 EDGES = ["e1", "e2"]
@@ -47,7 +47,14 @@ def test_what_is_told_comes_back_as_it_was(entry):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b'{"type":"deploy"}', b'{"type":"report","report":{"kind":"Commit","message":{}}}']
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"type":"deploy"}',
+        b'{"type":"deploy","plans":[],"columns":[]}',
+        b'{"type":"report","report":{"kind":"Commit","message":{}}}',
+    ],
 )
 def test_what_is_no_request_is_refused(data):
     with pytest.raises(MalformedMessage, match="cannot be read"):
@@ -101,6 +108,17 @@ def test_damage_before_the_last_line_is_refused(tmp_path):
     with pytest.raises(MalformedMessage, match="log is damaged") as problem:
         CoordinatorLog.open(path)
     assert problem.value.detail.startswith("Line 2: ")
+
+
+def test_queries_that_are_deployed_or_are_not_are_refused():
+    coordinator = Coordinator(Beginning.of(TOPOLOGY).topology())
+    with pytest.raises(NotRunning, match='query "q" is not deployed'):
+        tell(coordinator, ReplacePlans(tuple(PLANS)))
+    tell(coordinator, DeployQuery(tuple(PLANS)))
+    asked = coordinator.ask_again()
+    with pytest.raises(AlreadyRunning, match='query "q" is deployed already'):
+        tell(coordinator, DeployQuery(tuple(PLANS)))
+    assert coordinator.ask_again() == asked
 
 
 def test_a_refused_request_changes_nothing():

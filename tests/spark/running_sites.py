@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -23,11 +24,16 @@ COORDINATOR = "coordinator"
 class RunningSites:
     """The processes of a deployment, by site; the coordinator is one of them."""
 
-    def __init__(self, directory: DeploymentDirectory, logs: Path) -> None:
+    def __init__(
+        self, directory: DeploymentDirectory, logs: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.starts: dict[str, int] = {}
+        self.started: dict[str, float] = {}
+        """When each process was last started."""
         self._logs = logs
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
         logs.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> RunningSites:
@@ -43,6 +49,7 @@ class RunningSites:
             if name in self.processes and self.processes[name].poll() is None:
                 continue
             self.starts[name] = self.starts.get(name, 0) + 1
+            self.started[name] = time.time()
             module = ["midstream.deployment.coordinator_process"] if name == COORDINATOR else ["midstream.spark.site"]
             site = [] if name == COORDINATOR else [name]
             with open(self._logs / f"{name}-{self.starts[name]}.log", "wb") as log:
@@ -50,7 +57,7 @@ class RunningSites:
                     [sys.executable, "-m", *module, str(self.directory.path), *site],
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    env=self._environment,
                 )
 
     def kill(self, name: str) -> None:
@@ -90,7 +97,8 @@ class RunningSites:
         assert status is not None
         return status
 
-    def wait(self, is_so, seconds: float, problem: str) -> None:  # type: ignore[no-untyped-def]
+    def wait(self, is_so: Callable[[], bool], seconds: float, problem: str) -> None:
+        """Wait for something, and fail if it does not come or a process ends."""
         until = time.monotonic() + seconds
         while not is_so():
             self.check()

@@ -67,7 +67,7 @@ from midstream.deployment.placement_strategy import PlacementStrategy
 from midstream.deployment.stage_plans import StagePlan
 from midstream.deployment.topology import Topology
 from midstream.deployment.topology_events import TopologyEvent
-from midstream.errors import MigrationRefused
+from midstream.errors import AlreadyRunning, MigrationRefused, NotRunning, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -147,6 +147,8 @@ class Coordinator:
     def deploy(self, plans: Sequence[StagePlan]) -> list[Instruction]:
         """Deploy a query that runs nowhere yet. Raises, and changes nothing, if it cannot be placed."""
         query = plans[0].stage.query
+        if query in self._queries:
+            raise AlreadyRunning(f'query "{query}" is deployed already', hint="Give the query another name.")
         plan = self.plan.with_query([stage_plan.stage for stage_plan in plans])
         placed = place_query(plan, query, self.topology, self.placement, self._strategy)
         self.plan = plan
@@ -173,6 +175,8 @@ class Coordinator:
     ) -> list[Instruction]:
         """Replace the plans of a query's stages, where they run, by equivalent ones. Raises if the stages differ."""
         query = plans[0].stage.query
+        if query not in self._queries:
+            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self._queries))
         known = self._queries[query]
         if {p.stage.id: (p.stage, dict(p.leaf_of)) for p in plans} != {
             p.stage.id: (p.stage, dict(p.leaf_of)) for p in known.plans.values()

@@ -106,13 +106,14 @@ class CoordinatorProcess:
         if any(isinstance(entry, ChangeTopology) for _, entry in told):
             self._announce()
         self._send(instructions)
+        if told:
+            # Before requests count as taken: who waits for that finds a status that knows of them.
+            self._write_status()
         for path in requests:
             if path.exists():
                 path.replace(path.with_suffix(".taken"))
         for path in reports:
             path.unlink(missing_ok=True)
-        if told:
-            self._write_status()
         return bool(requests or reports)
 
     def ask_again(self) -> None:
@@ -209,7 +210,10 @@ def held_lock(path: Path, what: str) -> Iterator[None]:
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    run_coordinator(sys.argv[1], stop=stopped.is_set)
+    try:
+        run_coordinator(sys.argv[1], stop=stopped.is_set)
+    except MidstreamError as problem:
+        sys.exit(str(problem))
 
 
 if __name__ == "__main__":

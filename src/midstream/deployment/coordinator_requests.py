@@ -153,6 +153,8 @@ def request_from_json(data: bytes) -> Beginning | Told:
         written = msgspec.json.decode(data, type=_Written)
     except msgspec.MsgspecError as problem:
         raise MalformedMessage("a request cannot be read", detail=f"{problem}.") from problem
+    if isinstance(written, _Deploy | _Replace) and not written.plans:
+        raise MalformedMessage("a request cannot be read", detail="It has no plans.")
     match written:
         case _Beginning(nodes, links):
             return Beginning(nodes, links)

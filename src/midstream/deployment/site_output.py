@@ -19,20 +19,23 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.deployment_directory import DeploymentDirectory, SiteLayout
 from midstream.deployment.durable_files import write_whole
 from midstream.deployment.file_names import file_name
 from midstream.deployment.global_plan import NodeId
 from midstream.deployment.message_file import ENVELOPE, REPORT, MessageRow, write_messages
+from midstream.deployment.node_group import GroupOutput
+from midstream.deployment.wire_format import message_to_bytes
 from midstream.engine.state.window_store import ReceivedRows
 
-__all__ = ["OUTPUT_SCHEMA", "RESCUE", "RESULT", "STATE", "OutputRow", "SiteOutput", "rows_from_bytes", "rows_to_bytes"]
+__all__ = ["ACTIVITY", "OUTPUT_SCHEMA", "RESCUE", "RESULT", "GroupActivity", "OutputRow", "SiteOutput", "group_output"]
 
-RESULT, RESCUE, STATE = "result", "rescue", "state"
+RESULT, RESCUE, ACTIVITY = "result", "rescue", "activity"
 """Kinds of output beside messages and reports: results, a question for a lost node's state, what the group is doing."""
 
 OUTPUT_SCHEMA = pa.schema({"kind": pa.string(), "target": pa.string(), "node": pa.string(), "blob": pa.binary()})
@@ -46,6 +49,33 @@ class OutputRow:
     target: str
     node: NodeId
     blob: bytes
+
+
+class GroupActivity(msgspec.Struct, frozen=True):
+    """What a group did in a micro-batch, for the site's process."""
+
+    group: int
+    is_busy: bool
+    has_asked_again: bool
+    was_restored: bool
+    seconds: float
+
+    def as_row(self) -> OutputRow:
+        return OutputRow(ACTIVITY, "", "", msgspec.json.encode(self))
+
+    @classmethod
+    def of_row(cls, row: OutputRow) -> GroupActivity:
+        return msgspec.json.decode(row.blob, type=cls)
+
+
+def group_output(out: GroupOutput, layout: SiteLayout) -> list[OutputRow]:
+    """What a step of a group gives, as rows."""
+    return [
+        *(OutputRow(ENVELOPE, layout.site_of(e.node), e.node, message_to_bytes(e)) for e in out.envelopes),
+        *(OutputRow(REPORT, "", report.node, message_to_bytes(report)) for report in out.reports),
+        *(OutputRow(RESULT, query, "", _rows_to_bytes(rows)) for query, rows in out.results),
+        *(OutputRow(RESCUE, "", node, message_to_bytes(rescue)) for node, rescue in out.rescues),
+    ]
 
 
 class SiteOutput:
@@ -80,7 +110,7 @@ class SiteOutput:
             self._publish_messages(batch, rows)
             self._publish_results(batch, rows)
             path.unlink()
-            yield from (row for row in rows if row.kind in (RESCUE, STATE))
+            yield from (row for row in rows if row.kind in (RESCUE, ACTIVITY))
 
     def _publish_messages(self, batch: int, rows: Iterable[OutputRow]) -> None:
         by_receiver: dict[str, list[MessageRow]] = {}
@@ -100,7 +130,7 @@ class SiteOutput:
         by_query: dict[str, list[ReceivedRows]] = {}
         for row in rows:
             if row.kind == RESULT:
-                by_query.setdefault(row.target, []).append(rows_from_bytes(row.blob))
+                by_query.setdefault(row.target, []).append(_rows_from_bytes(row.blob))
         for query, pieces in by_query.items():
             columns = self._directory.columns(query)
             table = pa.concat_tables(_result_table(piece, columns) for piece in pieces)
@@ -110,7 +140,7 @@ class SiteOutput:
             write_whole(self._directory.results(query) / name, sink.getvalue())
 
 
-def rows_to_bytes(rows: ReceivedRows) -> bytes:
+def _rows_to_bytes(rows: ReceivedRows) -> bytes:
     """Results on their way to a file."""
     arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
     batch = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
@@ -121,8 +151,8 @@ def rows_to_bytes(rows: ReceivedRows) -> bytes:
     return data
 
 
-def rows_from_bytes(data: bytes) -> ReceivedRows:
-    """What :func:`rows_to_bytes` gave this for."""
+def _rows_from_bytes(data: bytes) -> ReceivedRows:
+    """What :func:`_rows_to_bytes` gave this for."""
     with pa.ipc.open_stream(data) as reader:
         batch = reader.read_next_batch()
     valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))

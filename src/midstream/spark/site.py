@@ -26,7 +26,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -36,11 +35,12 @@ from midstream.deployment.deployment_directory import DeploymentDirectory, SiteL
 from midstream.deployment.durable_files import unique_name
 from midstream.deployment.message_file import CONTROL, TICK, MessageRow, write_messages
 from midstream.deployment.messages import RescueState
-from midstream.deployment.site_output import RESCUE, STATE, OutputRow, SiteOutput
+from midstream.deployment.site_input import FEED
+from midstream.deployment.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
 from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
-from midstream.errors import SparkFailed
+from midstream.errors import MidstreamError, SparkFailed
 from midstream.spark.cell_keys import cell_keys
-from midstream.spark.node_operator import FEED, GroupActivity, NodeOperator
+from midstream.spark.node_operator import NodeOperator
 from midstream.spark.session import session
 from midstream.spark.state_rescue import check_not_lost, rescued_state
 
@@ -112,11 +112,11 @@ class Site:
     def publish(self) -> None:
         """Publish what committed micro-batches gave."""
         for row in self._output.publish():
-            if row.kind == STATE:
-                activity = msgspec.json.decode(row.blob, type=GroupActivity)
+            if row.kind == ACTIVITY:
+                activity = GroupActivity.of_row(row)
                 self.activity = [*self.activity[-99:], activity]
                 (self._busy.add if activity.is_busy else self._busy.discard)(activity.group)
-                if activity.ticks:
+                if activity.has_asked_again:
                     self._tick_is_open = False
             elif row.kind == RESCUE:
                 self._rescue(row)
@@ -202,7 +202,10 @@ def run_site(
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+    try:
+        run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+    except MidstreamError as problem:
+        sys.exit(str(problem))
 
 
 if __name__ == "__main__":

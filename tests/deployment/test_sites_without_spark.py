@@ -1,0 +1,169 @@
+"""Sites, their files and the coordinator's process: killed between any two steps, nothing is lost or repeated."""
+
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, Stream
+from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery
+from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.stage_plans import stage_plans
+from midstream.deployment.topology import Link, Node, Topology
+from midstream.deployment.topology_events import AddLink, LoseNode, RemoveLink
+from midstream.errors import BadTopology, PathProblem
+from midstream.testing import assert_same_bag, join_intervals
+from tests.deployment.sites_in_this_process import DeploymentInThisProcess
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "id": pa.int64()})
+STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "ab"]
+TEXT = "SELECT a.id AS a, b.id AS b FROM a [RANGE 40], b [RANGE 40] WHERE a.k = b.k"
+SOURCES = {"a": ["d1", "d3"], "b": ["d2"]}
+SITES = {"west": ["e1", "d1"], "east": ["e2", "d2"], "centre": ["cloud", "d3", "e3"]}
+EDGES = ["e1", "e2", "e3"]
+DEVICES = ["d1", "d2", "d3"]
+
+
+def topology():
+    links = [*(Link(edge, "cloud") for edge in EDGES), *(Link(device, "e1") for device in DEVICES)]
+    return Topology([Node(name) for name in ["cloud", *EDGES, *DEVICES]], links)
+
+
+class Run:
+    """A deployed join, and what was fed to it."""
+
+    def __init__(self, path, random=None, groups=1, sites=SITES):
+        self.directory = DeploymentDirectory.create(path, topology(), sites, groups)
+        self.deployment = DeploymentInThisProcess(self.directory, random)
+        self.numbers = np.random.default_rng(0)
+        self.fed = {"a": [SCHEMA.empty_table()], "b": [SCHEMA.empty_table()]}
+        self.files = 0
+        self.at = "e1"
+        plans = stage_plans("a query", ContinuousQuery(TEXT, STREAMS).plan(), SOURCES, "cloud")
+        self.directory.submit(DeployQuery(tuple(plans), ("a", "b")))
+        self.deployment.work_until_quiet()
+
+    def feed(self):
+        for stream, nodes in SOURCES.items():
+            for node in nodes:
+                times = np.sort(self.numbers.integers(self.files * 20, self.files * 20 + 20, 6))
+                ids = np.arange(6) + 100 * self.files
+                table = pa.table([times, self.numbers.integers(0, 4, 6), ids], schema=SCHEMA)
+                self.fed[stream].append(table)
+                self.directory.write_feed(node, stream, self.files, table)
+        self.files += 1
+
+    def move(self, new):
+        events = [e for device in DEVICES for e in (RemoveLink(device, self.at), AddLink(Link(device, new)))]
+        self.directory.submit(ChangeTopology(tuple(events)))
+        self.at = new
+
+    def finish(self):
+        for stream, nodes in SOURCES.items():
+            for node in nodes:
+                self.directory.end_feed(node, stream)
+        self.deployment.work_until_quiet()
+        self.deployment.close()
+
+    def check(self):
+        expected = join_intervals(TEXT, STREAMS, {stream: pa.concat_tables(fed) for stream, fed in self.fed.items()})
+        assert expected.num_rows > 0
+        assert_same_bag(self.directory.read_results("a query"), expected)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_join_follows_its_devices_from_site_to_site(tmp_path, groups):
+    run = Run(tmp_path, groups=groups)
+    for edge in ["e2", "e3", "e1"]:
+        for _ in range(3):
+            run.feed()
+            run.deployment.work()
+        run.move(edge)
+    run.finish()
+    run.check()
+    assert run.deployment.coordinator.coordinator.committed == 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_lost_or_repeated_when_processes_are_killed(tmp_path, seed):
+    random = Random(seed)
+    run = Run(tmp_path, random, groups=random.choice([1, 2]))
+    for _ in range(12):
+        run.feed()
+        run.deployment.work(random.randint(1, 4))
+        if random.random() < 0.5:
+            run.move(random.choice([edge for edge in EDGES if edge != run.at]))
+        if random.random() < 0.5:
+            # All that is on its way between two sites is lost.
+            sender, receiver = random.sample(list(SITES), 2)
+            for path in run.directory.inbox(receiver, sender).glob("*.parquet"):
+                path.unlink()
+    run.finish()
+    run.check()
+    assert run.deployment.killed > 10
+
+
+def test_a_lost_node_of_a_running_site_is_rescued(tmp_path):
+    run = Run(tmp_path)
+    for _ in range(4):
+        run.feed()
+        run.deployment.work(3)
+    assert run.deployment.coordinator.coordinator.placement.of("a query").nodes["a query/join-3"] == "e1"
+    events = [AddLink(Link(device, "e2")) for device in DEVICES]
+    run.directory.submit(ChangeTopology((LoseNode("e1"), *events)))
+    run.deployment.work_until_quiet()
+    run.feed()
+    run.finish()
+    run.check()
+
+
+def test_the_nodes_of_a_dead_site_are_rescued(tmp_path):
+    run = Run(tmp_path, sites={"west": ["e1"], "east": ["e2", *DEVICES], "centre": ["cloud", "e3"]})
+    for _ in range(4):
+        run.feed()
+        run.deployment.work(3)
+    run.deployment.sites["west"].is_lost = True
+    run.feed()
+    run.deployment.work(3)
+    events = [AddLink(Link(device, "e2")) for device in DEVICES]
+    run.directory.submit(ChangeTopology((LoseNode("e1"), *events)))
+    run.deployment.work_until_quiet()
+    run.feed()
+    run.finish()
+    run.check()
+
+
+def test_what_the_coordinator_refuses_is_said(tmp_path):
+    run = Run(tmp_path)
+    name = run.directory.submit(ChangeTopology((RemoveLink("d1", "e3"),)))
+    run.deployment.work()
+    assert run.directory.outcome(name).startswith("[M6003]")
+    run.deployment.close()
+
+
+def test_a_request_is_not_taken_twice(tmp_path):
+    run = Run(tmp_path)
+    name = run.directory.submit(ChangeTopology((RemoveLink("d1", "e1"),)))
+    run.deployment.work()
+    taken = run.directory.requests / f"{name}.taken"
+    # As if the coordinator had been killed before it gave the file its new name.
+    taken.rename(taken.with_suffix(".json"))
+    run.deployment.restart_coordinator()
+    run.deployment.work()
+    assert run.directory.outcome(name) == ""
+    run.deployment.close()
+
+
+def test_directories_that_cannot_be_are_refused(tmp_path):
+    with pytest.raises(BadTopology, match='"e1" would be run by two sites'):
+        DeploymentDirectory.create(tmp_path, topology(), {"west": ["e1"], "east": ["e1"]})
+    with pytest.raises(BadTopology, match="needs a site"):
+        DeploymentDirectory.create(tmp_path, topology(), {})
+    with pytest.raises(PathProblem, match="there is no deployment"):
+        DeploymentDirectory(tmp_path).layout()
+    directory = DeploymentDirectory.create(tmp_path, topology(), SITES)
+    with pytest.raises(PathProblem, match='there is no site "wets"'):
+        directory.check_site("wets")
+    with pytest.raises(PathProblem, match="already"):
+        DeploymentDirectory.create(tmp_path, topology(), SITES)
