@@ -109,7 +109,7 @@ def test_a_lost_node_of_a_running_site_is_rescued(tmp_path):
     for _ in range(4):
         run.feed()
         run.deployment.work(3)
-    assert run.deployment.coordinator.coordinator.placement.of("a query").nodes["a query/join-3"] == "e1"
+    assert run.deployment.coordinator.coordinator.placement.of("a query").nodes["a query/join-1"] == "e1"
     events = [AddLink(Link(device, "e2")) for device in DEVICES]
     run.directory.submit(ChangeTopology((LoseNode("e1"), *events)))
     run.deployment.work_until_quiet()

@@ -20,7 +20,7 @@ from tests.spark.running_sites import RunningSites
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "id": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "ab"]
 TEXT = "SELECT a.id AS a, b.id AS b FROM a [RANGE 400], b [RANGE 400] WHERE a.k = b.k"
-QUERY, JOIN = "a query", "a query/join-3"
+QUERY, JOIN = "a query", "a query/join-1"
 SOURCES = {"a": "device 1", "b": "device 2"}
 SITES = {"west": ["edge 1"], "east": ["edge 2", "cloud", *SOURCES.values()]}
 

@@ -315,8 +315,9 @@ class NodeRuntime:
                 held = self.held.get(stage)
                 if held is not None and held.generation == generation:
                     self.running[stage] = self.held.pop(stage).instance
-                    self.contexts.get((query, generation), {}).pop(stage, None)
                 if stage in self.running:
+                    # It may not have met the marker yet, which must not end it any more.
+                    self.contexts.get((query, generation), {}).pop(stage, None)
                     self._report(Resumed(self.name, query, generation, stage))
             case RerouteState(stage, generation, path):
                 held = self.held.get(stage)

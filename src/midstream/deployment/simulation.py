@@ -33,7 +33,9 @@ from midstream.deployment.coordinator_requests import (
     tell,
 )
 from midstream.deployment.global_plan import NodeId, StageId
+from midstream.deployment.invariants import check_at_rest, check_committed, check_retention
 from midstream.deployment.messages import (
+    Abort,
     Control,
     Data,
     Envelope,
@@ -58,7 +60,7 @@ from midstream.deployment.topology_events import (
 )
 from midstream.engine.state.window_store import ReceivedRows
 
-__all__ = ["Costs", "Delivery", "Simulation", "Unreliability"]
+__all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
 _ENVELOPE_BYTES = 100
 
@@ -140,6 +142,22 @@ class Figures:
     """The most messages that were in one outbox at once."""
 
 
+class Watcher:
+    """Sees what happens in a simulation. This one ignores it."""
+
+    def heard(self, node: NodeId, message: Control) -> None:
+        """A node gets a control message."""
+
+    def reported(self, report: Report) -> None:
+        """The coordinator gets a report."""
+
+    def sent(self, envelope: Envelope) -> None:
+        """An envelope sets off over a link."""
+
+    def passed(self) -> None:
+        """Something has happened."""
+
+
 class Simulation:
     """A topology with queries on it, and its clock."""
 
@@ -150,8 +168,10 @@ class Simulation:
         unreliability: Unreliability | None = None,
         seed: int = 0,
         chunk_bytes: int = 1 << 16,
+        watcher: Watcher | None = None,
     ) -> None:
         self.now = 0.0
+        self.watcher = watcher or Watcher()
         self.costs = costs or Costs()
         self.deliveries: list[Delivery] = []
         self.figures = Figures()
@@ -165,11 +185,13 @@ class Simulation:
         self._log = CoordinatorLog()
         self._log.append([("", Beginning.of(topology))])
         self._untold: list[Told] = []
-        self._disks: dict[NodeId, dict[str, bytes]] = {}
+        self._disks: dict[NodeId, list[dict[str, bytes]]] = {}
+        """What lost nodes have stored; several times if a name was used again."""
+        self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
         self.coordinator = Coordinator(topology)
-        self._coordinator_is_up = True
-        self._last_committed = 0
+        self.coordinator_is_up = True
+        self._last_committed = self._last_checked = 0
         self.quiet_since = 0.0
         """Since when no generation is under way."""
         for node in topology.nodes:
@@ -189,6 +211,7 @@ class Simulation:
         while self._events and self._events[0][0] <= time:
             self.now, _, action = heapq.heappop(self._events)
             action()
+            self.watcher.passed()
         self.now = time
 
     def run_until_quiet(self, at_most: float = 600_000.0) -> None:
@@ -212,7 +235,8 @@ class Simulation:
         self._tell(DeployQuery(tuple(plans)))
 
     def migrate(self, plans: Sequence[StagePlan], strategy: str, options: Mapping[str, Any]) -> None:
-        """Replace plans inside the stages of a query."""
+        """Replace the plans of a query's stages. The coordinator must be there: it may refuse."""
+        assert self.coordinator_is_up
         self._tell(ReplacePlans(tuple(plans), strategy, options))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
@@ -231,6 +255,15 @@ class Simulation:
         for event in events:
             self._change(event)
 
+    def request_change(self, events: Sequence[TopologyEvent]) -> None:
+        """Ask the coordinator, which must be there, for a change that it may refuse: the removal of nodes. Raises if it
+        does; otherwise the change is made.
+        """
+        assert self.coordinator_is_up
+        self._tell(ChangeTopology(tuple(events)))
+        for event in events:
+            self._change(event)
+
     # Faults
 
     def crash(self, node: NodeId, back_after: float) -> None:
@@ -246,8 +279,8 @@ class Simulation:
 
     def crash_coordinator(self, back_after: float) -> None:
         """The coordinator loses its memory, and comes back from its log."""
-        if self._coordinator_is_up:
-            self._coordinator_is_up = False
+        if self.coordinator_is_up:
+            self.coordinator_is_up = False
             self.at(self.now + back_after, self._coordinator_comes_back)
 
     def flap(self, one: NodeId, other: NodeId, back_after: float) -> None:
@@ -266,8 +299,8 @@ class Simulation:
     # Nodes
 
     @property
-    def nodes(self) -> dict[NodeId, NodeRuntime]:
-        """What runs on the nodes, by their names."""
+    def nodes(self) -> Mapping[NodeId, NodeRuntime]:
+        """What runs on all nodes that are not lost, also if they have crashed and not come back yet."""
         return {name: place.node for name, place in self._places.items()}
 
     def _add_place(self, node: NodeId) -> _Place:
@@ -313,7 +346,7 @@ class Simulation:
         self.at(time, leave)
 
     def _check_owners(self, place: _Place) -> None:
-        """I1: no stage runs on two nodes."""
+        """I1: no stage runs on two nodes. I3: nothing is missing in outboxes."""
         name = place.node.name
         for stage, instance in place.node.running.items():
             self.figures.most_buffered = max(self.figures.most_buffered, len(instance.output.messages))
@@ -321,8 +354,15 @@ class Simulation:
             if owner != name and owner in self._places:
                 assert stage not in self._places[owner].node.running, f"I1: {stage} runs on {owner} and {name}"
             self._owners[stage] = name
+        check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
+
+    def check_at_rest(self) -> None:
+        """The invariants of a deployment in which nothing is under way."""
+        check_at_rest(self.coordinator, self.nodes)
 
     def _come_back(self, place: _Place) -> None:
+        if self._places.get(place.node.name) is not place:
+            return  # It was lost meanwhile.
         place.node = restored_node(place.node.name, place.stored, self._chunk_bytes)
         place.is_up = True
         self._schedule(place)
@@ -342,6 +382,7 @@ class Simulation:
                 wire.cuts += 1
 
     def _send(self, wire: _Wire, envelope: Envelope) -> None:
+        self.watcher.sent(envelope)
         size = _bytes_of(envelope)
         self.figures.envelopes += 1
         self.figures.bytes += size
@@ -377,7 +418,8 @@ class Simulation:
                 place = self._places.pop(lost)
                 store_node(place.node, place.stored)
                 place.is_up = False
-                self._disks[lost] = place.stored
+                self._disks.setdefault(lost, []).append(place.stored)
+                self._lost_stages |= place.node.running.keys()
                 for pair in [pair for pair in self._wires if lost in pair]:
                     self._cut(*pair)
 
@@ -385,7 +427,7 @@ class Simulation:
 
     def _tell(self, told: Told) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
-        if not self._coordinator_is_up:
+        if not self.coordinator_is_up:
             self._untold.append(told)
             return
         instructions = tell(self.coordinator, told)
@@ -393,10 +435,14 @@ class Simulation:
         self._instruct(instructions, planned=True)
 
     def _take(self, report: Report) -> None:
-        if self._coordinator_is_up:
+        if self.coordinator_is_up:
+            self.watcher.reported(report)
             told = TakeReport(report)
             self._log.append([("", told)])
             self._instruct(tell(self.coordinator, told))
+            if self.coordinator.committed > self._last_checked:
+                self._last_checked = self.coordinator.committed
+                check_committed(self.coordinator, report.query, self.nodes)
             if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
                 self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
@@ -409,13 +455,20 @@ class Simulation:
 
     def _hear(self, node: NodeId, message: Control) -> None:
         place = self._places.get(node)
+        if place is None and isinstance(message, Abort):
+            # Somebody reads what the lost node has stored, and answers for it.
+            for disk in self._disks.get(node, [])[-1:]:
+                for report in restored_node(node, disk).step([message]).reports:
+                    self._control_message(partial(self._take, report))
         if place is None or not place.is_up:
             return
         if isinstance(message, RescueState):
-            files = stored_stage(self._disks.get(message.lost_node, {}), message.stage)
+            disks = reversed(self._disks.get(message.lost_node, []))
+            files = next(filter(None, (stored_stage(disk, message.stage) for disk in disks)), None)
             if files is None:
                 return
             message = ProvideState(message.stage, message.generation, files)
+        self.watcher.heard(node, message)
         place.control.append(message)
         self._schedule(place)
 
@@ -432,7 +485,7 @@ class Simulation:
         for place in list(self._places.values()):
             if place.is_up and place.node.is_busy():
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
-        if self._coordinator_is_up:
+        if self.coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
 
     def _repeat(self, interval: float, action: Callable[[], None]) -> None:
@@ -445,7 +498,7 @@ class Simulation:
     def _coordinator_comes_back(self) -> None:
         """All that it was told, told again in the same order, makes the same coordinator."""
         self.coordinator = self._log.replay()
-        self._coordinator_is_up = True
+        self.coordinator_is_up = True
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
