@@ -51,7 +51,7 @@ class CostSet:
             return 0.0
         return (self.quiet_ms - 3 * (self.step_ms + self.tuple_us * tuples_per_row / 1000)) / 2
 
-    def costs(self, threads: int, tuples_per_row: float) -> Costs:
+    def costs(self, threads: int, tuples_per_row: float, cores: int | None) -> Costs:
         """For a coordinator with so many threads, and rows that each stand for so many tuples."""
         return Costs(
             step=self.step_ms,
@@ -60,7 +60,7 @@ class CostSet:
             plan=self.plan_ms,
             call=self.call_ms,
             threads=threads,
-            cores=self.cores,
+            cores=cores,
             ask_again=self.ask_again_ms,
         )
 

@@ -174,9 +174,13 @@ def emulate(
     changes_s: float = CHANGES_S,
     warm_up_s: float = WARM_UP_S,
     settle: bool = False,
+    cores: int | None = 0,
     seed: int = 0,
 ) -> Outcome:
-    """Run it. ``settle``: go on until nothing waits, so that missing rows would be lost ones."""
+    """Run it. ``settle``: go on until nothing waits, so that missing rows would be lost ones.
+
+    ``cores``: other than the cost set's; None: any number.
+    """
     began = time.perf_counter()
     trace = setup.trace()
     tuples = (STATEFUL_TUPLES_PER_S if setup.is_stateful else STATELESS_TUPLES_PER_S) / rows_per_s
@@ -187,7 +191,7 @@ def emulate(
     topology = Topology(trace.topology.nodes.values(), map(linked, trace.topology.links()))
     simulation = _Watched(
         topology,
-        cost_set.costs(approach.threads, tuples),
+        cost_set.costs(approach.threads, tuples, cost_set.cores if cores == 0 else cores),
         seed=seed,
         coordinators=approach.coordinators,
         nodes=approach.nodes,
