@@ -107,6 +107,24 @@ class Generation:
     """Stages that go on where they were."""
     phase: str = "prepare"
     """What is under way: prepare, mark or commit."""
+    seen: tuple[object, ...] = ()
+    """What was open when questions were last to be repeated."""
+
+    def is_stuck(self) -> bool:
+        """One more look: whether nothing has been answered since the last one."""
+        before, self.seen = (
+            self.seen,
+            (
+                self.phase,
+                len(self.unprepared),
+                len(self.unacted),
+                len(self.uninstalled),
+                len(self.uncommitted),
+                len(self.called_back),
+                len(self.resuming),
+            ),
+        )
+        return self.seen == before
 
     @property
     def nodes(self) -> set[NodeId]:
@@ -243,10 +261,12 @@ class Coordinator:
         return self._go_on(known, generation)
 
     def ask_again(self) -> list[Instruction]:
-        """Repeat all that has not been answered."""
+        """Repeat what has not been answered, of generations in which nothing has been since the last call."""
         instructions: list[Instruction] = []
         for known in self._queries.values():
             if known.running is not None:
+                if not known.running.is_stuck():
+                    continue
                 instructions += self._open_questions(known.running)
             else:
                 instructions += self._stage_migrations(known)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from midstream.deployment.coordinator import Coordinator
 from midstream.deployment.coordinator_requests import Beginning, Told, request_from_json, request_to_json, tell
-from midstream.deployment.placement_strategy import PlacementStrategy
+from midstream.deployment.topology import Topology
 from midstream.errors import MalformedMessage
 
 __all__ = ["CoordinatorLog"]
@@ -60,7 +60,7 @@ class CoordinatorLog:
             if not isinstance(self._file, io.BytesIO):
                 os.fsync(self._file.fileno())
 
-    def replay(self, strategy: PlacementStrategy | None = None) -> Coordinator:
+    def replay(self, begin: Callable[[Topology], Coordinator] = Coordinator) -> Coordinator:
         """A coordinator that has been told all entries."""
         self._file.seek(0)
         coordinator: Coordinator | None = None
@@ -68,7 +68,7 @@ class CoordinatorLog:
             entry = request_from_json(_entry_of(line)[1])
             if isinstance(entry, Beginning):
                 assert coordinator is None, "a log begins once"
-                coordinator = Coordinator(entry.topology(), strategy)
+                coordinator = begin(entry.topology())
             elif coordinator is None:
                 raise MalformedMessage("the coordinator's log is damaged", detail="Its first entry is missing.")
             else:

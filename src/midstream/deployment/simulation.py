@@ -38,11 +38,13 @@ from midstream.deployment.messages import (
     Abort,
     Control,
     Data,
+    EnterMarker,
     Envelope,
     Numbered,
     Prepare,
     ProvideState,
     Report,
+    RerouteState,
     RescueState,
     StateChunk,
 )
@@ -79,6 +81,12 @@ class Costs:
     """Per deployment context that a node prepares."""
     plan: float = 0.1
     """Per query that the coordinator plans anew."""
+    call: float = 0.0
+    """What a message to a node takes the thread of the coordinator that sends it."""
+    threads: int | None = None
+    """How many queries the coordinator serves at once, each in a thread of its own; None: all."""
+    cores: int | None = None
+    """How many nodes can work at once, if all are on one machine: more take longer in proportion; None: any number."""
     monitor: float = 0.0
     """Until the coordinator hears of a change of the topology."""
     ask_again: float = 50.0
@@ -127,6 +135,8 @@ class _Place:
     crashes: int = 0
     free_at: float = 0.0
     stored: dict[str, bytes] = field(default_factory=dict)
+    owned: tuple[StageId, ...] = ()
+    """The stages that ran here when their owners were last checked."""
 
 
 @dataclass
@@ -139,7 +149,9 @@ class Figures:
     control_messages: int = 0
     lost_envelopes: int = 0
     most_buffered: int = 0
-    """The most messages that were in one outbox at once."""
+    """The most messages that were seen in one outbox, which is looked at when questions are repeated."""
+    steps: int = 0
+    """How often a node took what had come."""
 
 
 class Watcher:
@@ -169,6 +181,9 @@ class Simulation:
         seed: int = 0,
         chunk_bytes: int = 1 << 16,
         watcher: Watcher | None = None,
+        coordinators: Callable[[Topology], Coordinator] = Coordinator,
+        nodes: Callable[[NodeId, int], NodeRuntime] = NodeRuntime,
+        checks: bool = True,
     ) -> None:
         self.now = 0.0
         self.watcher = watcher or Watcher()
@@ -189,8 +204,17 @@ class Simulation:
         """What lost nodes have stored; several times if a name was used again."""
         self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
-        self.coordinator = Coordinator(topology)
+        self._coordinators, self._nodes = coordinators, nodes
+        self._checks = checks
+        """Whether the outboxes of all nodes are checked after every step, which takes longer than the step."""
+        self.coordinator = coordinators(topology)
         self.coordinator_is_up = True
+        self._threads = [0.0] * (self.costs.threads or 0)
+        """When each thread of the coordinator is free again."""
+        self._served_until: dict[str, float] = {}
+        """When a query's thread has sent all that it has to send."""
+        self._working: list[float] = []
+        """When the nodes that work now will be done."""
         self._last_committed = self._last_checked = 0
         self.quiet_since = 0.0
         """Since when no generation is under way."""
@@ -304,7 +328,7 @@ class Simulation:
         return {name: place.node for name, place in self._places.items()}
 
     def _add_place(self, node: NodeId) -> _Place:
-        place = self._places[node] = _Place(NodeRuntime(node, self._chunk_bytes))
+        place = self._places[node] = _Place(self._nodes(node, self._chunk_bytes))
         return place
 
     def _schedule(self, place: _Place) -> None:
@@ -322,7 +346,18 @@ class Simulation:
         work = self.costs.step + self.costs.row * (sum(map(_rows_in, envelopes)) + sum(map(_rows_arrived, arrivals)))
         work += self.costs.context * sum(len(m.contexts) for m in control if isinstance(m, Prepare))
         out = place.node.step(control, envelopes, arrivals)
-        self._leave(place, out, self.now + work)
+        self.figures.steps += 1
+        self._leave(place, out, self.now + self._stretched(work))
+
+    def _stretched(self, work: float) -> float:
+        """How long work takes on a machine that others use at the same time."""
+        if self.costs.cores is None:
+            return work
+        while self._working and self._working[0] <= self.now:
+            heapq.heappop(self._working)
+        work *= max(1.0, (len(self._working) + 1) / self.costs.cores)
+        heapq.heappush(self._working, self.now + work)
+        return work
 
     def _leave(self, place: _Place, out: Outgoing, time: float) -> None:
         """What a step gives leaves the node at its end; results at once, because a sink stores them with its state."""
@@ -347,14 +382,17 @@ class Simulation:
 
     def _check_owners(self, place: _Place) -> None:
         """I1: no stage runs on two nodes. I3: nothing is missing in outboxes."""
-        name = place.node.name
-        for stage, instance in place.node.running.items():
-            self.figures.most_buffered = max(self.figures.most_buffered, len(instance.output.messages))
+        if self._checks:
+            check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
+        name, running = place.node.name, tuple(place.node.running)
+        if running == place.owned:
+            return
+        place.owned = running
+        for stage in running:
             owner = self._owners.get(stage, name)
             if owner != name and owner in self._places:
                 assert stage not in self._places[owner].node.running, f"I1: {stage} runs on {owner} and {name}"
             self._owners[stage] = name
-        check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
 
     def check_at_rest(self) -> None:
         """The invariants of a deployment in which nothing is under way."""
@@ -364,6 +402,7 @@ class Simulation:
         if self._places.get(place.node.name) is not place:
             return  # It was lost meanwhile.
         place.node = restored_node(place.node.name, place.stored, self._chunk_bytes)
+        place.owned = ()
         place.is_up = True
         self._schedule(place)
 
@@ -447,11 +486,22 @@ class Simulation:
                 self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
     def _instruct(self, instructions: Iterable[Instruction], planned: bool = False) -> None:
-        instructions = list(instructions)
-        queries = {message.query for _, message in instructions if isinstance(message, Prepare)}
-        delay = self.costs.plan * len(queries) if planned else 0.0
+        """Send messages to nodes: a thread per query, one message after the other."""
+        by_query: dict[str, list[Instruction]] = {}
         for node, message in instructions:
-            self.at(self.now + delay, partial(self._control_message, partial(self._hear, node, message)))
+            by_query.setdefault(_query_of(message), []).append((node, message))
+        for query, own in by_query.items():
+            begins = max(self.now, self._served_until.get(query, 0.0))
+            if self._threads:
+                begins = max(begins, heapq.heappop(self._threads))
+            if planned and any(isinstance(message, Prepare) for _, message in own):
+                begins += self.costs.plan
+            for number, (node, message) in enumerate(own, 1):
+                arrive = partial(self._control_message, partial(self._hear, node, message))
+                self.at(begins + number * self.costs.call, arrive)
+            self._served_until[query] = begins + len(own) * self.costs.call
+            if self._threads:
+                heapq.heappush(self._threads, self._served_until[query])
 
     def _hear(self, node: NodeId, message: Control) -> None:
         place = self._places.get(node)
@@ -484,6 +534,8 @@ class Simulation:
     def _ask_again(self) -> None:
         for place in list(self._places.values()):
             if place.is_up and place.node.is_busy():
+                buffered = max((len(i.output.messages) for i in place.node.running.values()), default=0)
+                self.figures.most_buffered = max(self.figures.most_buffered, buffered)
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self.coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
@@ -497,11 +549,18 @@ class Simulation:
 
     def _coordinator_comes_back(self) -> None:
         """All that it was told, told again in the same order, makes the same coordinator."""
-        self.coordinator = self._log.replay()
+        self.coordinator = self._log.replay(self._coordinators)
         self.coordinator_is_up = True
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
+
+
+def _query_of(message: Control) -> str:
+    """The query that a message to a node is about; of some, only the stage is known, whose thread is as good."""
+    if isinstance(message, EnterMarker):
+        return message.marker.query
+    return message.stage if isinstance(message, RerouteState | RescueState | ProvideState) else message.query
 
 
 def _rows_in(envelope: Envelope) -> int:
