@@ -260,12 +260,15 @@ class Coordinator:
                 generation.uncommitted.discard(node)
         return self._go_on(known, generation)
 
-    def ask_again(self) -> list[Instruction]:
-        """Repeat what has not been answered, of generations in which nothing has been since the last call."""
+    def ask_again(self, everything: bool = False) -> list[Instruction]:
+        """Repeat what has not been answered, of generations in which nothing has happened since the last call.
+
+        ``everything``: of all, because it may be that nothing of it was sent.
+        """
         instructions: list[Instruction] = []
         for known in self._queries.values():
             if known.running is not None:
-                if not known.running.is_stuck():
+                if not known.running.is_stuck() and not everything:
                     continue
                 instructions += self._open_questions(known.running)
             else:

@@ -81,7 +81,7 @@ class CoordinatorProcess:
             log.append([("", directory.beginning())])
         self.coordinator: Coordinator = log.replay()
         self._announce()
-        self._send(self.coordinator.ask_again())
+        self._send(self.coordinator.ask_again(everything=True))
         self._write_status()
 
     def look(self) -> bool:

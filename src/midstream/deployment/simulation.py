@@ -551,6 +551,7 @@ class Simulation:
         """All that it was told, told again in the same order, makes the same coordinator."""
         self.coordinator = self._log.replay(self._coordinators)
         self.coordinator_is_up = True
+        self._instruct(self.coordinator.ask_again(everything=True))
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
