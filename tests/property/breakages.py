@@ -345,9 +345,6 @@ JUST_IN_TIME = tuple(
         ("the frontier does not wait for suspended tuples", SUSPEND,
          "self.frontier = min([self.inputs[0].frontier, *(c.demand.consumer.frontier for c in self._consumers)])",
          "self.frontier = self.inputs[0].frontier"),
-        ("output comes only from input", SUSPEND,
-         '"""Tuples may come out though none came in."""\n        return True',
-         '"""Tuples may come out though none came in."""\n        return False'),
         ("what waited for a consumer that is not asked any more is lost", SUSPEND,
          "return self.batch_of(self.blacklist.take_all())",
          "self.blacklist.take_all()\n        return self.batch_of(self.blacklist.take_all())"),
@@ -376,13 +373,6 @@ JUST_IN_TIME = tuple(
          "return self.inputs[:: 1 if self.consumer_input else -1]"),
         ("states that lack suspended tuples are adopted", "execution/compiler.py",
          "side.is_partial = bool(consumers) or place == waiting", "side.is_partial = False"),
-        ("states are completed on demand", "execution/plan_box.py",
-         "self.completes_on_demand = False", "pass"),
-        ("feedback passes all operators", "execution/just_in_time.py",
-         "return isinstance(plan, Select | Join)", "return True"),
-        ("both inputs of a join wait, one for what is suspended for the other", "execution/compiler.py",
-         "demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], consumers))",
-         "demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], ()))"),
     )
 )  # fmt: skip
 ALL = (*BREAKAGES, *JUST_IN_TIME)

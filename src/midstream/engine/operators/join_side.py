@@ -82,6 +82,11 @@ class JoinSide(StateHandle):
 
     @property
     def can_be_completed_later(self) -> bool:
+        """Never by just-in-time processing: what is suspended, and what for, must be known when the plan starts.
+
+        There, an input that is a join's output either waits, so that the state is partial, or has a demand operator
+        above the join.
+        """
         return not self.is_partial and self.inputs[0].join_below is not None
 
     @property

@@ -100,11 +100,6 @@ class SuspendOperator(StatefulOperator):
         return min([self.inputs[0].final_until, *(c.demand.consumer.final_until for c in self._consumers)])
 
     @property
-    def join_below(self) -> None:
-        """What is suspended must be known when the plan starts: it is not completed on demand."""
-        return None
-
-    @property
     def depends_on_other_inputs(self) -> bool:
         """Tuples may come out though none came in."""
         return True
