@@ -169,6 +169,29 @@ def test_keys_of_rows_that_a_rebuilt_join_holds_are_known_once():
     assert known == known[:1] * 3
 
 
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.string()])
+def test_what_a_join_has_put_off_is_met_unless_it_has_ended(data_type):
+    """As long as (e l) gives nothing, the rows of x are not sorted; the first of them end and leave the window."""
+    run = three_streams(data_type).run_locally("(e l) x", just_in_time=ALWAYS)
+    key = "7" if data_type == pa.string() else 7
+    for time in range(0, 40, 4):
+        assert pushed(run, "x", [time], time, [key]) == []
+    assert pushed(run, "l", [36], 36, [key]) == []
+    found = [(row[2], *row[3:]) for row in pushed(run, "e", [37], 36, [key])]
+    assert sorted(found) == [(28, 37, 38), (32, 37, 42), (36, 37, 46)]
+
+
+def test_keys_for_combined_rows_are_not_noted_where_that_costs_more_than_it_saves():
+    """A thousand rows of d per push, and one pair of a and b that waits: for each of them there is another d."""
+    query = clique("abcd", "RANGE 10")
+    run = query.run_locally("((a b) c) d", just_in_time=JustInTime(trial_rows=100))
+    for step in range(10):
+        others = pa.concat_tables([row(query, "d", step, ad=1), row(query, "d", step, bd=1)] * 500)
+        run.push({"d": others, **{name: row(query, name, step, ab=step) for name in "abc"}})
+    assert figures(run, "Join a.ab = b.ab")["Join a.ab = b.ab"]["rows_out"] == 10
+    assert figures(run, "Suspend Join")["Suspend Join a.ab = b.ab"]["consumers_asked"] == 0
+
+
 @pytest.mark.parametrize("order", ["((a b) c) d", "(a b) (c d)"])
 def test_no_state_of_a_just_in_time_plan_is_completed_on_demand(order):
     """Otherwise a join would not know what it demands."""
