@@ -89,6 +89,7 @@ def _shown(paths: DeploymentDirectory) -> RenderableType:
     if status is None:
         return Text("no report yet: is the coordinator running?")
     parts: list[RenderableType] = [Text(summary(status), style="bold"), _queries(status.queries)]
+    parts += [Text(f"{query.name} waits: {query.problem}") for query in status.queries if query.problem is not None]
     nodes = paths.node_statuses()
     if nodes:
         parts.append(_nodes(nodes))

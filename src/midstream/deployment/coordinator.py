@@ -70,7 +70,7 @@ from midstream.deployment.placement_strategy import PlacementStrategy
 from midstream.deployment.stage_plans import StagePlan
 from midstream.deployment.topology import Topology
 from midstream.deployment.topology_events import AddNode, TopologyEvent
-from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, did_you_mean
+from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -149,6 +149,8 @@ class _Query:
     """Stages of generations that were given up, and the nodes that have not confirmed it."""
     is_stale: bool = False
     """Whether the topology has changed since the generation under way was planned."""
+    problem: str | None = None
+    """Why it could not be planned anew; it is tried again with the next change of the topology."""
 
 
 class Coordinator:
@@ -184,7 +186,10 @@ class Coordinator:
         """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
         self._check_returning(events)
         busy = {query for query, known in self._queries.items() if known.running is not None}
-        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, leave_alone=busy)
+        waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
+        for query in waiting:
+            self._queries[query].problem = None
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
             instructions += self._redeploy(self._queries[query], change)
@@ -305,6 +310,10 @@ class Coordinator:
         """The stages that refused the last change of their plan, and why."""
         return self._queries[query].refusals
 
+    def problem(self, query: str) -> str | None:
+        """Why a query could not be placed anew after the last change of the topology, if so."""
+        return self._queries[query].problem
+
     def deployed(self, query: str) -> DeployedQuery:
         """The fragments of a query, as of the last generation that was carried out."""
         return self._queries[query].deployed
@@ -382,7 +391,9 @@ class Coordinator:
                 generation.phase = "commit"
                 generation.uncommitted = set(filter(self._is_there, generation.nodes))
                 if generation.uncommitted:
-                    return [(node, Commit(generation.query, generation.number)) for node in generation.uncommitted]
+                    return [
+                        (node, Commit(generation.query, generation.number)) for node in sorted(generation.uncommitted)
+                    ]
         if generation.phase == "commit" and not generation.uncommitted:
             return self._end(known, generation)
         return []
@@ -419,9 +430,14 @@ class Coordinator:
             self.topology.forget(node)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
-        known.is_stale = False
+        known.is_stale, known.problem = False, None
         query = known.deployed.query
-        change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        try:
+            change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        except TopologyError as problem:
+            # What has happened cannot be refused. The query waits where it is.
+            known.problem = str(problem)
+            return []
         return self._redeploy(known, change.queries[query]) if query in change.queries else []
 
     def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:

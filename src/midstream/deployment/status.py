@@ -37,6 +37,8 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Edges without a route: their rows wait where they are produced."""
     refusals: dict[StageId, str]
     """Stages that refused the last change of their plan, and why."""
+    problem: str | None
+    """Why it could not be placed anew after the last change of the topology."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def query_statuses(coordinator: Coordinator) -> list[QueryStatus]:
             ],
             cut_off=sorted(coordinator.placement.of(query).cut_off),
             refusals=dict(coordinator.refusals(query)),
+            problem=coordinator.problem(query),
         )
         for query in coordinator.plan.queries
     ]
