@@ -12,13 +12,14 @@ NAMES = [
     "kraemer_2006",
     "jisc_2014",
     "yang_2008",
+    "isqd",
     "flights",
     "output_during_migration",
     "deployment_planner",
     "spark_j4",
     "spark_long_stream",
 ]
-FIGURES = {"zhu_2004", "kraemer_2006", "jisc_2014", "yang_2008", "output_during_migration"}
+FIGURES = {"zhu_2004", "kraemer_2006", "jisc_2014", "yang_2008", "isqd", "output_during_migration"}
 """Those that draw figures, of which the README has a table."""
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

@@ -8,8 +8,14 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
+from midstream.algebra.expressions import Column
+from midstream.algebra.functions import call
+from midstream.algebra.plan import Item, Join, Project, Window
+from midstream.algebra.window_spec import WindowSpec
 from midstream.errors import BadOption
 from midstream.execution.just_in_time import JustInTime
+from midstream.runtime.cell import Cell
+from midstream.runtime.ingest import Ingest
 from midstream.testing import compare_bags, join_intervals
 from midstream.testing.migration_cases import STRATEGIES
 
@@ -108,6 +114,93 @@ def test_no_two_producers_wait_for_each_other(plan):
         run = query.run_locally(plan, just_in_time=ALWAYS)
         found = [run.push({rows[name][0]: rows[name][1]}) for name in order]
         assert sum(table.num_rows for table in found) == 1, order
+
+
+def test_what_an_open_segment_resumes_is_not_lost():
+    """The migration lets the aggregate emit its open segment, which a and b wait for: no row comes in with it."""
+    query = ContinuousQuery(
+        "SELECT a.ts AS a, b.ts AS b, g.n FROM a [RANGE 50] a, b [RANGE 50] b, (SELECT c.k AS k, COUNT(*) AS n "
+        "FROM c [RANGE 50] c, d [RANGE 50] d WHERE c.k = d.k GROUP BY c.k) g WHERE a.k = b.k AND a.k = g.k",
+        [Stream(name, pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts") for name in "abcd"],
+    )
+    # The second one counts rows of c by key before they are joined with d.
+    before, after = (plan for plan in query.plans() if "└─ Join a.k = b.k\n      ├─ Window a" in str(plan))
+    run = query.run_locally(before, just_in_time=ALWAYS)
+    results = [run.push({name: pa.table({"ts": [ts], "k": [1]}) for ts, name in enumerate("abcd", 1)})]
+    results.append(run.push({}, watermark=20))
+    assert figures(run, "Join a.k = b.k")["Join a.k = b.k"]["rows_out"] == 0
+    run.migrate(after, "moving-state")
+    results.append(run.push({}, watermark=21))
+    assert [tuple(result.values()) for result in pa.concat_tables(results).to_pylist()] == [(1, 2, 1, 4, 20)]
+
+
+def test_rows_below_a_consumer_input_wait_for_the_joins_above_it():
+    """(c d) decides which rows of a and b are needed, and e which of all four."""
+    query = clique("abcde")
+    run = query.run_locally("((a b) (c d)) e", just_in_time=ALWAYS)
+    run.push({name: row(query, name, 0) for name in "abcd"})
+    assert {join["rows_out"] for join in figures(run, "Join").values()} == {0}
+    assert run.push({"e": row(query, "e", 1)}).num_rows == 1
+
+
+def test_feedback_ends_at_a_projection_that_gives_columns_other_names():
+    """What is called a.k above the projection is a.ts below it. (No rule puts one between two joins.)"""
+    window = {stream.name: Window(stream, stream.name, WindowSpec(50)) for stream in three_streams(pa.int64()).streams}
+    time, key = (Column("e", name, pa.int64()) for name in ("ts", "k"))
+    pairs = Join(window["e"], window["l"], (call("=", key, Column("l", "k", pa.int64())),))
+    swapped = Project(pairs, (Item("e", "ts", key), Item("e", "k", time)))
+    plan = Join(swapped, window["x"], (call("=", key, Column("x", "k", pa.int64())),))
+    cell = Cell(plan, just_in_time=ALWAYS)
+    ingest = Ingest({name: window[name].stream for name in window})
+    found = 0
+    for name, ts, k in (("x", 0, 3), ("e", 3, 7), ("l", 3, 7)):
+        rows = ingest.accept(ingest.check({name: pa.table({"ts": [ts], "k": [k]})}))
+        found += sum(len(batch) for batch in cell.push(cell.windows.of_streams(rows), 0))
+    assert found == 1
+
+
+def test_keys_of_rows_that_a_rebuilt_join_holds_are_known_once():
+    run = PAPER.run_locally("(a b) c", just_in_time=ALWAYS)
+    run.push({"c": pa.table({"ts": [0, 1, 2], "y": [7, 8, 9]})})
+    known = [figures(run, "Demand")["Demand"]["state_rows"]]
+    for completion in ("moving-state", "jisc"):
+        run.rebuild(completion)
+        known.append(figures(run, "Demand")["Demand"]["state_rows"])
+    assert known == known[:1] * 3
+
+
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.string()])
+def test_what_a_join_has_put_off_is_met_unless_it_has_ended(data_type):
+    """As long as (e l) gives nothing, the rows of x are not sorted; the first of them end and leave the window."""
+    run = three_streams(data_type).run_locally("(e l) x", just_in_time=ALWAYS)
+    key = "7" if data_type == pa.string() else 7
+    for time in range(0, 40, 4):
+        assert pushed(run, "x", [time], time, [key]) == []
+    assert pushed(run, "l", [36], 36, [key]) == []
+    found = [(row[2], *row[3:]) for row in pushed(run, "e", [37], 36, [key])]
+    assert sorted(found) == [(28, 37, 38), (32, 37, 42), (36, 37, 46)]
+
+
+def test_keys_for_combined_rows_are_not_noted_where_that_costs_more_than_it_saves():
+    """A thousand rows of d per push, and one pair of a and b that waits: for each of them there is another d."""
+    query = clique("abcd", "RANGE 10")
+    run = query.run_locally("((a b) c) d", just_in_time=JustInTime(trial_rows=100))
+    for step in range(10):
+        others = pa.concat_tables([row(query, "d", step, ad=1), row(query, "d", step, bd=1)] * 500)
+        run.push({"d": others, **{name: row(query, name, step, ab=step) for name in "abc"}})
+    assert figures(run, "Join a.ab = b.ab")["Join a.ab = b.ab"]["rows_out"] == 10
+    assert figures(run, "Suspend Join")["Suspend Join a.ab = b.ab"]["consumers_asked"] == 0
+
+
+@pytest.mark.parametrize("order", ["((a b) c) d", "(a b) (c d)"])
+def test_no_state_of_a_just_in_time_plan_is_completed_on_demand(order):
+    """Otherwise a join would not know what it demands."""
+    query = clique("abcd")
+    run = query.run_locally("a (c (b d))", just_in_time=ALWAYS)
+    run.push({name: row(query, name, 0) for name in "abc"})
+    migration = run.migrate(order, "jisc")
+    assert migration.state == "completed"
+    assert run.push({"d": row(query, "d", 0)}).num_rows == 1
 
 
 def test_what_cannot_have_a_partner_is_not_kept():

@@ -1,8 +1,8 @@
-"""Faults put into the runtime and its part on Spark on purpose: the tests named beside each must find it.
+"""Faults put into the code on purpose that random cases do not come to: the tests named beside each must find it.
 
-They concern what random cases do not come to: whose a command is, what counts as ended, what is known after a restart,
-and what is refused. Each breakage replaces one piece of text of the source, in a copy of the whole tree; then the tests
-are run there.
+Most concern the runtime and its part on Spark: whose a command is, what counts as ended, what is known after a restart,
+and what is refused. Some concern just-in-time processing. Each breakage replaces one piece of text of the source, in a
+copy of the whole tree; then the tests are run there.
 
     python -m tests.runtime.breakages              all of them, with the seconds that the tests took
     python -m tests.runtime.breakages segment      those whose file, name or tests contain the word
@@ -471,7 +471,38 @@ RECOVERY = (
     ),
 )  # fmt: skip
 
-ALL = (*COMMANDS, *REPORTS, *PACKS, *RECOVERY)
+JIT_TESTS = "tests/execution/test_just_in_time.py"
+JUST_IN_TIME = (
+    fault(
+        "output of just-in-time processing comes only from input", "engine/operators/suspend.py",
+        '"""Tuples may come out though none came in."""\n        return True',
+        '"""Tuples may come out though none came in."""\n        return False',
+        f"{JIT_TESTS}::test_what_an_open_segment_resumes_is_not_lost",
+    ),
+    fault(
+        "rows below a consumer input do not wait", "execution/compiler.py",
+        "compiled(plan.inputs[1 - waiting], consumers)", "compiled(plan.inputs[1 - waiting], ())",
+        f"{JIT_TESTS}::test_rows_below_a_consumer_input_wait_for_the_joins_above_it",
+    ),
+    fault(
+        "feedback passes every projection", "execution/just_in_time.py",
+        "return all(item.expression == item.field.column for item in plan.items)", "return True",
+        f"{JIT_TESTS}::test_feedback_ends_at_a_projection_that_gives_columns_other_names",
+    ),
+    fault(
+        "what a rebuild passed on is in transit for ever", "migration/state_matching.py",
+        "            operator.expire(BEGINNING)\n", "",
+        f"{JIT_TESTS}::test_keys_of_rows_that_a_rebuilt_join_holds_are_known_once",
+    ),
+    fault(
+        "states that lack suspended tuples are completed on demand", "engine/operators/join_side.py",
+        "return not self.is_partial and self.inputs[0].join_below is not None",
+        "return self.inputs[0].join_below is not None",
+        f"{JIT_TESTS}::test_no_state_of_a_just_in_time_plan_is_completed_on_demand",
+    ),
+)  # fmt: skip
+
+ALL = (*COMMANDS, *REPORTS, *PACKS, *RECOVERY, *JUST_IN_TIME)
 
 
 def is_found_by(tests: tuple[str, ...], tree: Path) -> bool:

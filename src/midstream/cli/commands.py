@@ -321,6 +321,92 @@ def verify(control: Control, as_json: AsJson = False, debug: Debug = False) -> i
     return verify_run(control, Output(as_json, debug))
 
 
+DeploymentPlace = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of the deployment.")]
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "  midstream deploy trains.toml trains.deployment\n\n"
+    "  midstream deploy --resume trains.deployment\n\n"
+    "  midstream deploy --resume --only coordinator trains.deployment\n\n"
+    "Each site is a Spark application of its own. Interrupt it to stop them; --resume continues where they were.",
+)
+@reports_failures
+def deploy(
+    places: Annotated[
+        list[Path], typer.Argument(metavar="[FILE] DIRECTORY", help="The deployment file, and a new directory for it.")
+    ],
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the deployment of the directory.")] = False,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="NAME", help="Run only this site, or only the coordinator, here.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Deploy queries over a topology of sensors, edge nodes and cloud, and run its sites on this machine."""
+    from midstream.cli.deploy import deploy as run_deployment
+
+    if len(places) > 2:
+        raise BadArgument("too many arguments", hint="Write midstream deploy FILE DIRECTORY.")
+    file = places[0] if len(places) == 2 else None
+    return run_deployment(file, places[-1], only, resume, Output(as_json, debug))
+
+
+topology_app = typer.Typer(cls=Group, help="Show a topology, or change that of a running deployment.")
+app.add_typer(topology_app, name="topology")
+
+
+@topology_app.command(
+    "apply", cls=Command, epilog="Example:\n\n  midstream topology apply trains.deployment moves.toml"
+)
+@reports_failures
+def apply_topology_events(
+    directory: DeploymentPlace,
+    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="A file with batches of events, TOML or JSON.")],
+    timed: Annotated[bool, typer.Option("--timed", help="Keep to the times of the batches.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Maximum seconds to wait for each batch.")] = 120.0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Apply batches of topology events, and report when the queries have followed."""
+    from midstream.cli.topology import apply_events
+
+    return apply_events(directory, events, timed, timeout, Output(as_json, debug))
+
+
+@topology_app.command("show", cls=Command, epilog="Example:\n\n  midstream topology show topology.toml --picture t.png")
+@reports_failures
+def show_topology(
+    place: Annotated[Path, typer.Argument(metavar="PLACE", help="A topology file, or the directory of a deployment.")],
+    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw it, too.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show the nodes and links of a topology; of a deployment, the picture has what runs where."""
+    from midstream.cli.topology import show_topology as show
+
+    return show(place, picture, Output(as_json, debug))
+
+
+deployment_app = typer.Typer(cls=Group, help="Look at a running deployment.")
+app.add_typer(deployment_app, name="deployment")
+
+
+@deployment_app.command("status", cls=Command, epilog="Example:\n\n  midstream deployment status trains.deployment -w")
+@reports_failures
+def show_deployment(
+    directory: DeploymentPlace,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show nodes, fragments, versions, generations and what waits."""
+    from midstream.cli.deployment_status import deployment_status
+
+    return deployment_status(directory, watch, Output(as_json, debug))
+
+
 @app.command(cls=Command, epilog="Example:\n\n  midstream bench j4")
 @reports_failures
 def bench(

@@ -15,6 +15,9 @@ The coordinator knows no clock and does no I/O. It is a deterministic state mach
 events, reports), in this order, determines what it knows. So that list is its durable log (``coordinator_log``). What
 is to be sent, it gives as pairs of a node and a message; :meth:`Coordinator.ask_again` repeats what has not been
 answered.
+
+A node that is lost reports nothing any more, and nothing is expected of it. Only whether a stage had begun there must
+be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it.
 """
 
 from __future__ import annotations
@@ -66,8 +69,8 @@ from midstream.deployment.placement_amendment import QueryAmendment, StageMove, 
 from midstream.deployment.placement_strategy import PlacementStrategy
 from midstream.deployment.stage_plans import StagePlan
 from midstream.deployment.topology import Topology
-from midstream.deployment.topology_events import TopologyEvent
-from midstream.errors import AlreadyRunning, MigrationRefused, NotRunning, did_you_mean
+from midstream.deployment.topology_events import AddNode, TopologyEvent
+from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -104,6 +107,24 @@ class Generation:
     """Stages that go on where they were."""
     phase: str = "prepare"
     """What is under way: prepare, mark or commit."""
+    seen: tuple[object, ...] = ()
+    """What was open when questions were last to be repeated."""
+
+    def is_stuck(self) -> bool:
+        """One more look: whether nothing has been answered since the last one."""
+        before, self.seen = (
+            self.seen,
+            (
+                self.phase,
+                len(self.unprepared),
+                len(self.unacted),
+                len(self.uninstalled),
+                len(self.uncommitted),
+                len(self.called_back),
+                len(self.resuming),
+            ),
+        )
+        return self.seen == before
 
     @property
     def nodes(self) -> set[NodeId]:
@@ -128,6 +149,8 @@ class _Query:
     """Stages of generations that were given up, and the nodes that have not confirmed it."""
     is_stale: bool = False
     """Whether the topology has changed since the generation under way was planned."""
+    problem: str | None = None
+    """Why it could not be planned anew; it is tried again with the next change of the topology."""
 
 
 class Coordinator:
@@ -139,6 +162,8 @@ class Coordinator:
         self.plan = GlobalPlan([])
         self.committed = 0
         """How many generations have been carried out."""
+        self.given_up = 0
+        """How many were planned anew before any stage had acted on them."""
         self._strategy = strategy
         self._queries: dict[str, _Query] = {}
 
@@ -159,8 +184,12 @@ class Coordinator:
 
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
         """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
+        self._check_returning(events)
         busy = {query for query, known in self._queries.items() if known.running is not None}
-        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, leave_alone=busy)
+        waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
+        for query in waiting:
+            self._queries[query].problem = None
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
             instructions += self._redeploy(self._queries[query], change)
@@ -236,11 +265,16 @@ class Coordinator:
                 generation.uncommitted.discard(node)
         return self._go_on(known, generation)
 
-    def ask_again(self) -> list[Instruction]:
-        """Repeat all that has not been answered."""
+    def ask_again(self, everything: bool = False) -> list[Instruction]:
+        """Repeat what has not been answered, of generations in which nothing has happened since the last call.
+
+        ``everything``: of all, because it may be that nothing of it was sent.
+        """
         instructions: list[Instruction] = []
         for known in self._queries.values():
             if known.running is not None:
+                if not known.running.is_stuck() and not everything:
+                    continue
                 instructions += self._open_questions(known.running)
             else:
                 instructions += self._stage_migrations(known)
@@ -275,6 +309,10 @@ class Coordinator:
     def refusals(self, query: str) -> Mapping[StageId, str]:
         """The stages that refused the last change of their plan, and why."""
         return self._queries[query].refusals
+
+    def problem(self, query: str) -> str | None:
+        """Why a query could not be placed anew after the last change of the topology, if so."""
+        return self._queries[query].problem
 
     def deployed(self, query: str) -> DeployedQuery:
         """The fragments of a query, as of the last generation that was carried out."""
@@ -353,16 +391,17 @@ class Coordinator:
             if known.is_stale and generation.moves:
                 return self._give_up(known, generation)
             generation.phase = "mark"
-            if generation.unacted:
+            if generation.unacted or generation.uninstalled:
                 return self._enter(generation, generation.entry_stages) + self._rescues(generation)
-            if generation.uninstalled:
-                return self._rescues(generation)
         if generation.phase == "mark":
             waits = generation.unacted or generation.uninstalled or generation.called_back or generation.resuming
             if not waits:
                 generation.phase = "commit"
-                generation.uncommitted = generation.nodes
-                return [(node, Commit(generation.query, generation.number)) for node in generation.nodes]
+                generation.uncommitted = set(filter(self._is_there, generation.nodes))
+                if generation.uncommitted:
+                    return [
+                        (node, Commit(generation.query, generation.number)) for node in sorted(generation.uncommitted)
+                    ]
         if generation.phase == "commit" and not generation.uncommitted:
             return self._end(known, generation)
         return []
@@ -372,6 +411,7 @@ class Coordinator:
         self.committed += 1
         known.running = None
         known.deployed = generation.redeployment.after
+        assert _untouched_is_unchanged(generation.redeployment), "I6: a fragment changed that nobody was told of"
         if generation.returned:
             actual = _with_returned(generation)
             self.placement.put(actual)
@@ -398,15 +438,21 @@ class Coordinator:
             self.topology.forget(node)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
-        known.is_stale = False
+        known.is_stale, known.problem = False, None
         query = known.deployed.query
-        change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        try:
+            change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        except TopologyError as problem:
+            # What has happened cannot be refused. The query waits where it is.
+            known.problem = str(problem)
+            return []
         return self._redeploy(known, change.queries[query]) if query in change.queries else []
 
     def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""
         known.given_up |= {(generation.number, stage): node for stage, node in generation.uninstalled.items()}
         known.running = None
+        self.given_up += 1
         self.placement.put(generation.before)
         return self._aborts(known) + self._plan_anew(known)
 
@@ -418,11 +464,17 @@ class Coordinator:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
         generation = known.running
         assert generation is not None
-        if generation.phase == "prepare" and known.is_stale and generation.moves:
+        is_first = not generation.before.nodes
+        lost = {node for node in generation.nodes if not self._is_there(node)}
+        if generation.phase == "prepare" and (generation.moves or lost) and not is_first:
             return self._give_up(known, generation)
+        self._wait_no_longer_for(lost, generation)
         instructions: list[Instruction] = []
-        for stage, target in generation.uninstalled.items():
+        for stage, target in list(generation.uninstalled.items()):
             move = generation.moves.get(stage)
+            if (move is None or move.source is None) and target in lost:
+                # It has begun there, without a past: the next generation rescues it.
+                del generation.uninstalled[stage]
             if move is None or move.source is None or stage in generation.called_back:
                 continue
             path = generation.state_paths[stage]
@@ -435,7 +487,38 @@ class Coordinator:
             elif known.is_stale and (self._is_there(move.source) or target not in self.topology.nodes):
                 generation.called_back[stage] = target
                 instructions.append((target, Abort(generation.query, generation.number, (stage,))))
-        return instructions
+        return instructions + self._go_on(known, generation)
+
+    def _wait_no_longer_for(self, lost: set[NodeId], generation: Generation) -> None:
+        """Nodes are lost: what they were to do, nobody will report. Their stages are rescued from what they stored."""
+        generation.unprepared -= lost
+        generation.uncommitted -= lost
+        for stage in [stage for stage, node in generation.unacted.items() if node in lost]:
+            del generation.unacted[stage]
+        for stage in [stage for stage, node in generation.resuming.items() if node in lost]:
+            del generation.resuming[stage]
+            generation.returned.add(stage)
+
+    def _check_returning(self, events: Sequence[TopologyEvent]) -> None:
+        """A node that was lost may come back, as an empty one, when nothing refers to the lost one any more."""
+        for event in events:
+            if isinstance(event, AddNode) and not self._is_there(event.node.id) and self._is_in_use(event.node.id):
+                raise BadTopology(
+                    f'node "{event.node.id}" was lost, and its stages have not all been rescued',
+                    hint="Add it when no generation is under way, or under another name.",
+                )
+
+    def _is_in_use(self, node: NodeId) -> bool:
+        """Whether a deployment refers to a node."""
+        for known in self._queries.values():
+            generation = known.running
+            moves = () if generation is None else generation.moves.values()
+            used = {fragment.node for fragment in known.deployed.fragments.values()}
+            used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
+            used |= {end for move in moves for end in (move.source, move.target) if end is not None}
+            if node in used:
+                return True
+        return False
 
     def _is_there(self, node: NodeId) -> bool:
         """Whether a node can be asked for what it holds."""
@@ -567,6 +650,13 @@ def _stage_contexts(
             case ToBeUndeployed(node, fragment_id, _):
                 add_leaving(node, before[fragment_id].stages)
     return {node: tuple(own) for node, own in contexts.items()}
+
+
+def _untouched_is_unchanged(redeployment: Redeployment) -> bool:
+    """Whether fragments without a context are as they were."""
+    touched = {c.fragment.id if isinstance(c, ToBeDeployed) else c.fragment_id for c in redeployment.contexts}
+    before, after = redeployment.before.fragments, redeployment.after.fragments
+    return all(fragment == before.get(id) for id, fragment in after.items() if id not in touched)
 
 
 def _with_returned(generation: Generation) -> QueryPlacement:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from midstream.deployment.coordinator import Coordinator
 from midstream.deployment.coordinator_requests import Beginning, Told, request_from_json, request_to_json, tell
-from midstream.deployment.placement_strategy import PlacementStrategy
+from midstream.deployment.topology import Topology
 from midstream.errors import MalformedMessage
 
 __all__ = ["CoordinatorLog"]
@@ -66,13 +66,13 @@ class CoordinatorLog:
         for line in self._file.read().splitlines():
             yield request_from_json(_entry_of(line)[1])
 
-    def replay(self, strategy: PlacementStrategy | None = None) -> Coordinator:
+    def replay(self, begin: Callable[[Topology], Coordinator] = Coordinator) -> Coordinator:
         """A coordinator that has been told all entries."""
         coordinator: Coordinator | None = None
         for entry in self:
             if isinstance(entry, Beginning):
                 assert coordinator is None, "a log begins once"
-                coordinator = Coordinator(entry.topology(), strategy)
+                coordinator = begin(entry.topology())
             elif coordinator is None:
                 raise MalformedMessage("the coordinator's log is damaged", detail="Its first entry is missing.")
             else:

@@ -32,6 +32,7 @@ from midstream.deployment.coordinator_requests import (
     TakeReport,
     Told,
     request_from_json,
+    request_to_json,
     tell,
 )
 from midstream.deployment.deployment_directory import DeploymentDirectory
@@ -39,6 +40,8 @@ from midstream.deployment.durable_files import unique_name, write_whole
 from midstream.deployment.global_plan import NodeId
 from midstream.deployment.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.messages import Report
+from midstream.deployment.status import QueryStatus, query_statuses
+from midstream.deployment.topology import Topology
 from midstream.deployment.topology_events import AddNode, LoseNode
 from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
 from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, MidstreamError
@@ -62,6 +65,15 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     """The latest generation of each query."""
     stages: dict[str, str]
     """Where each stage is, or is to be."""
+    queries: list[QueryStatus]
+    topology: msgspec.Raw
+    """The nodes and links that there are, as a ``Beginning``."""
+
+    def current_topology(self) -> Topology:
+        """The topology as the coordinator knows it."""
+        beginning = request_from_json(bytes(self.topology))
+        assert isinstance(beginning, Beginning)
+        return beginning.topology()
 
 
 class CoordinatorProcess:
@@ -79,7 +91,7 @@ class CoordinatorProcess:
             self._count_losses(entry)
         self._announced: Connectivity | None = None
         self._announce()
-        self._send(self.coordinator.ask_again())
+        self._send(self.coordinator.ask_again(everything=True))
         self._write_status()
 
     def look(self) -> bool:
@@ -177,6 +189,8 @@ class CoordinatorProcess:
             {generation.query: generation.phase for generation in coordinator.under_way()},
             {query: coordinator.generation(query) for query in queries},
             {stage: node for query in queries for stage, node in coordinator.placement.of(query).nodes.items()},
+            query_statuses(coordinator),
+            msgspec.Raw(request_to_json(Beginning.of(coordinator.topology))),
         )
         write_whole(self._directory.status, msgspec.json.encode(status))
 

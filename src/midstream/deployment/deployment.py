@@ -84,7 +84,7 @@ class Deployment:
         unreliability: Unreliability | None = None,
         seed: int = 0,
     ) -> None:
-        self._simulation = Simulation(topology, costs, unreliability, seed)
+        self._simulation = Simulation(topology, costs, unreliability, seed, checks=False)
         self._queries: dict[str, _DeployedQuery] = {}
         self._fetched = 0
 

@@ -10,6 +10,7 @@
                                          instructions, "site" for what the site's own process has to say
     sites/SITE/feeds/NODE/STREAM/…       rows that arise at a node: Parquet files with the stream's columns, taken in
                                          the order of their names; a file ``end`` says that no more will come
+    sites/SITE/status.json               what the site's nodes did and hold, for people
     sites/SITE/checkpoint, staged, lock  the site's own: Spark's checkpoint; what its last micro-batches gave, until it
                                          is certain that they count; who holds it runs the site
     results/QUERY/SITE-N.parquet         results; N is the number of the site's micro-batch
@@ -20,6 +21,7 @@ Inboxes and reports are emptied by who reads them; feeds and results stay.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -34,6 +36,7 @@ from midstream.deployment.durable_files import unique_name, write_whole
 from midstream.deployment.file_names import file_name
 from midstream.deployment.global_plan import NodeId
 from midstream.deployment.message_file import spread
+from midstream.deployment.status import NodeStatus
 from midstream.deployment.topology import Topology
 from midstream.errors import BadTopology, PathProblem, did_you_mean, quoted
 
@@ -145,6 +148,18 @@ class DeploymentDirectory:
     def checkpoint(self, site: str) -> Path:
         return self.site(site) / "checkpoint"
 
+    def node_status(self, site: str) -> Path:
+        """What the site's nodes did and hold, after the last micro-batch."""
+        return self.site(site) / "status.json"
+
+    def node_statuses(self) -> list[NodeStatus]:
+        """What all nodes have reported."""
+        found: list[NodeStatus] = []
+        for site in self.layout().sites:
+            with contextlib.suppress(FileNotFoundError):
+                found += msgspec.json.decode(self.node_status(site).read_bytes(), type=list[NodeStatus])
+        return sorted(found, key=lambda node: node.name)
+
     # The coordinator
 
     @property
@@ -174,6 +189,10 @@ class DeploymentDirectory:
             return ""
         refused = self.requests / f"{name}.refused"
         return refused.read_text() if refused.exists() else None
+
+    def refusals(self) -> list[str]:
+        """Why requests were refused."""
+        return [path.read_text() for path in sorted(self.requests.glob("*.refused"))]
 
     # Rows
 

@@ -123,6 +123,9 @@ class Held:
 class NodeRuntime:
     """What runs on one node."""
 
+    instances: type[StageInstance] = StageInstance
+    """What a stage runs as. Benchmarks put another in its place, whose rows cost nothing to compute."""
+
     def __init__(self, name: NodeId, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.name = name
         self.running: dict[StageId, StageInstance] = {}
@@ -133,6 +136,10 @@ class NodeRuntime:
         self.generations: dict[str, int] = {}
         """The latest generation of each query that this node was prepared for: older messages are stale."""
         self._chunk_bytes = chunk_bytes
+        self._touched: dict[StageId, None] | None = None
+        """The stages that may have something to do; None: all. A step costs what has come, not what runs."""
+        self._consumers: dict[StageId, StageId] = {}
+        """Which stage took an edge's messages last: a hint, for it may have moved."""
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
 
@@ -166,6 +173,7 @@ class NodeRuntime:
     def ask_again(self) -> Outgoing:
         """Repeat what has not been answered since the last call."""
         self._out = Outgoing()
+        self._touched = None
         for output in self._outputs():
             output.output.check_connection()
         for held in self.held.values():
@@ -177,17 +185,25 @@ class NodeRuntime:
     def _work(self) -> None:
         """Let stages work, and pass messages between those on this node, until nothing moves."""
         while True:
-            for instance in list(self.running.values()):
-                self._work_on(instance)
-            self._send_all()
-            if not self._local:
+            touched, self._touched = self._touched, {}
+            stages = list(self.running) if touched is None else [stage for stage in touched if stage in self.running]
+            for stage in stages:
+                self._work_on(self.running[stage])
+            self._send_all(touched)
+            for stage in stages:
+                instance = self.running.get(stage)
+                if instance is not None and instance.results:
+                    self._out.results += [(instance.stage.query, rows) for rows in instance.results]
+                    instance.results = []
+            if not self._local and not self._touched:
                 break
             while self._local:
                 self._receive(self._local.popleft())
-        for instance in self.running.values():
-            if instance.results:
-                self._out.results += [(instance.stage.query, rows) for rows in instance.results]
-                instance.results = []
+
+    def _touch(self, stage: StageId) -> None:
+        """A stage may have something to do."""
+        if self._touched is not None:
+            self._touched[stage] = None
 
     def _work_on(self, instance: StageInstance) -> None:
         for marker in instance.work():
@@ -202,6 +218,7 @@ class NodeRuntime:
             source = instance.plan.source
             if source is not None and source.stream.name == arrival.stream:
                 instance.feed(arrival.table, arrival.at_least)
+                self._touch(instance.stage.id)
 
     # Messages between nodes
 
@@ -224,10 +241,12 @@ class NodeRuntime:
                 consumer = self._consumer_of(edge)
                 if consumer is not None:
                     consumer.inputs[edge].receive(generation, number, content)
+                    self._touch(consumer.stage.id)
             case Cursor(edge, generation, next_expected, answers_connect):
                 for instance in self._instances(edge):
                     if generation == instance.output.generation:
                         instance.output.take_cursor(next_expected, answers_connect)
+                        self._touch(edge)
             case StateChunk() as chunk:
                 self._take_chunk(chunk, way_back)
             case StateCursor(stage, generation, next_expected):
@@ -241,13 +260,19 @@ class NodeRuntime:
         consumer = self._consumer_of(edge)
         if consumer is not None:
             consumer.inputs[edge].connect(generation, way_back)
+            self._touch(consumer.stage.id)
             return
         for awaiting in self.awaiting.values():
             if edge in awaiting.context.plan.stage.inputs:
                 awaiting.connects[edge] = generation, way_back
 
     def _consumer_of(self, edge: StageId) -> StageInstance | None:
-        return next((instance for instance in self.running.values() if edge in instance.inputs), None)
+        instance = self.running.get(self._consumers.get(edge, ""))
+        if instance is None or edge not in instance.inputs:
+            instance = next((instance for instance in self.running.values() if edge in instance.inputs), None)
+            if instance is not None:
+                self._consumers[edge] = instance.stage.id
+        return instance
 
     def _instances(self, stage: StageId) -> Iterator[StageInstance]:
         """The instance of a stage here, running or held."""
@@ -263,11 +288,15 @@ class NodeRuntime:
         for held in self.held.values():
             yield held.instance
 
-    def _send_all(self) -> None:
-        for instance in self._outputs():
-            self._send_output(instance)
-        for instance in self.running.values():
-            for edge, end in instance.inputs.items():
+    def _send_all(self, touched: dict[StageId, None] | None) -> None:
+        """Send what the touched stages have to send, and what is left of the snapshots of those that have ended."""
+        instances = self._outputs() if touched is None else (i for stage in touched for i in self._instances(stage))
+        for instance in instances:
+            if not instance.is_sink:
+                self._send_output(instance)
+        running = self.running if touched is None else [stage for stage in touched if stage in self.running]
+        for stage in running:
+            for edge, end in self.running[stage].inputs.items():
                 if end.is_to_answer and end.way_back is not None:
                     self._post(end.way_back, Cursor(edge, end.generation, end.next_number, end.answers_connect))
                     end.is_to_answer = end.answers_connect = False
@@ -315,8 +344,10 @@ class NodeRuntime:
                 held = self.held.get(stage)
                 if held is not None and held.generation == generation:
                     self.running[stage] = self.held.pop(stage).instance
-                    self.contexts.get((query, generation), {}).pop(stage, None)
+                    self._touch(stage)
                 if stage in self.running:
+                    # It may not have met the marker yet, which must not end it any more.
+                    self.contexts.get((query, generation), {}).pop(stage, None)
                     self._report(Resumed(self.name, query, generation, stage))
             case RerouteState(stage, generation, path):
                 held = self.held.get(stage)
@@ -346,7 +377,8 @@ class NodeRuntime:
                     self.awaiting[context.stage] = Awaiting(context, generation)
                 else:
                     assert context.stage not in self.running, "I1: one instance of a stage"
-                    self.running[context.stage] = StageInstance(context.plan, context.route, generation)
+                    self.running[context.stage] = self.instances(context.plan, context.route, generation)
+                    self._touch(context.stage)
         for context in message.contexts:
             if isinstance(context, DeployStage) and self._runs_since(context.stage, generation):
                 self._report(Installed(self.name, query, generation, context.stage))
@@ -363,6 +395,7 @@ class NodeRuntime:
     def _meet(self, marker: Marker, instance: StageInstance) -> None:
         """A stage meets the marker: it passes it on, and acts if it has a context and has not acted yet."""
         stage, generation = instance.stage.id, marker.generation
+        self._touch(stage)
         if stage in marker.passed_on_by and generation > instance.last_marker:
             instance.output.append(marker)
         instance.last_marker = max(instance.last_marker, generation)
@@ -414,10 +447,11 @@ class NodeRuntime:
         awaiting = self.awaiting.pop(stage)
         context = awaiting.context
         assert stage not in self.running, "I1: one instance of a stage"
-        instance = StageInstance.restored(context.plan, files)
+        instance = self.instances.restored(context.plan, files)
         instance.installed_in = awaiting.generation
         instance.output.set_route(context.route, awaiting.generation)
         self.running[stage] = instance
+        self._touch(stage)
         for edge, (generation, way_back) in awaiting.connects.items():
             instance.inputs[edge].connect(generation, way_back)
         self._report(Installed(self.name, instance.stage.query, awaiting.generation, stage))

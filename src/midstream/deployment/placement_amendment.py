@@ -131,6 +131,7 @@ def amend(
         affected = {query: edges for query, edges in affected.items() if query not in leave_alone}
         for query in reconsider:
             affected.setdefault(query, set()).update(placement.of(query).routes)
+        has_left = frozenset(topology.leaving)
         apply_events(topology, events)
         slots = FreeSlots(topology, placement)
         changes = []
@@ -144,7 +145,7 @@ def amend(
             for stage in change.returned:
                 slots.take(change.staying[stage], plan.stages[stage])
         amendments = [
-            _amend_query(plan, topology, slots, change, examined, strategy or BottomUp())
+            _amend_query(plan, topology, slots, change, examined, strategy or BottomUp(), has_left)
             for change, examined in changes
         ]
     # Nothing can fail from here on.
@@ -192,13 +193,14 @@ def _amend_query(
     change: MovingStages,
     examined: set[StageId],
     strategy: PlacementStrategy,
+    has_left: Collection[NodeId],
 ) -> QueryAmendment:
     before = change.before
     nodes = dict(change.staying)
     place_stages(plan, before.query, change.moving, nodes, topology, slots, strategy)
     routes = _routes(plan, before, nodes, topology, examined)
     after = QueryPlacement(before.query, nodes, routes, _cut_off(plan, change, nodes, routes, topology))
-    moves, lost_state = _moves(plan, topology, before, after)
+    moves, lost_state = _moves(plan, topology, before, after, has_left)
     return QueryAmendment(
         before.query,
         before,
@@ -257,9 +259,13 @@ def _cut_off(
 
 
 def _moves(
-    plan: GlobalPlan, topology: Topology, before: QueryPlacement, after: QueryPlacement
+    plan: GlobalPlan, topology: Topology, before: QueryPlacement, after: QueryPlacement, has_left: Collection[NodeId]
 ) -> tuple[tuple[StageMove, ...], tuple[StageId, ...]]:
-    """The stages that move, with the way of their state, and those whose state is lost."""
+    """The stages that move, with the way of their state, and those whose state is lost.
+
+    The state of a node that was leaving before may have no way any more: it waits for a link, or for the report that
+    the node is lost.
+    """
     moves, lost = [], []
     for stage in plan.stages_of(before.query):
         source, target = before.nodes.get(stage), after.nodes.get(stage)
@@ -271,7 +277,7 @@ def _moves(
                 lost.append(stage)
             else:
                 path = None if target is None else topology.state_path(source, target)
-                if path is None:
+                if path is None and (target is None or source not in has_left):
                     raise StateOutOfReach(
                         f'the state of stage "{stage}" cannot be brought away from node "{source}"',
                         detail=f'The stage would run on "{target}".' if target else "No other node can run the stage.",

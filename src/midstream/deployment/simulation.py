@@ -33,14 +33,18 @@ from midstream.deployment.coordinator_requests import (
     tell,
 )
 from midstream.deployment.global_plan import NodeId, StageId
+from midstream.deployment.invariants import check_at_rest, check_committed, check_retention
 from midstream.deployment.messages import (
+    Abort,
     Control,
     Data,
+    EnterMarker,
     Envelope,
     Numbered,
     Prepare,
     ProvideState,
     Report,
+    RerouteState,
     RescueState,
     StateChunk,
 )
@@ -58,7 +62,7 @@ from midstream.deployment.topology_events import (
 )
 from midstream.engine.state.window_store import ReceivedRows
 
-__all__ = ["Costs", "Delivery", "Simulation", "Unreliability"]
+__all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
 _ENVELOPE_BYTES = 100
 
@@ -77,6 +81,12 @@ class Costs:
     """Per deployment context that a node prepares."""
     plan: float = 0.1
     """Per query that the coordinator plans anew."""
+    call: float = 0.0
+    """What a message to a node takes the thread of the coordinator that sends it."""
+    threads: int | None = None
+    """How many queries the coordinator serves at once, each in a thread of its own; None: all."""
+    cores: int | None = None
+    """How many nodes can work at once, if all are on one machine: more take longer in proportion; None: any number."""
     monitor: float = 0.0
     """Until the coordinator hears of a change of the topology."""
     ask_again: float = 50.0
@@ -125,6 +135,8 @@ class _Place:
     crashes: int = 0
     free_at: float = 0.0
     stored: dict[str, bytes] = field(default_factory=dict)
+    owned: tuple[StageId, ...] = ()
+    """The stages that ran here when their owners were last checked."""
 
 
 @dataclass
@@ -137,7 +149,25 @@ class Figures:
     control_messages: int = 0
     lost_envelopes: int = 0
     most_buffered: int = 0
-    """The most messages that were in one outbox at once."""
+    """The most messages that were seen in one outbox, which is looked at when questions are repeated."""
+    steps: int = 0
+    """How often a node took what had come."""
+
+
+class Watcher:
+    """Sees what happens in a simulation. This one ignores it."""
+
+    def heard(self, node: NodeId, message: Control) -> None:
+        """A node gets a control message."""
+
+    def reported(self, report: Report) -> None:
+        """The coordinator gets a report."""
+
+    def sent(self, envelope: Envelope) -> None:
+        """An envelope sets off over a link."""
+
+    def passed(self) -> None:
+        """Something has happened."""
 
 
 class Simulation:
@@ -150,8 +180,13 @@ class Simulation:
         unreliability: Unreliability | None = None,
         seed: int = 0,
         chunk_bytes: int = 1 << 16,
+        watcher: Watcher | None = None,
+        coordinators: Callable[[Topology], Coordinator] = Coordinator,
+        nodes: Callable[[NodeId, int], NodeRuntime] = NodeRuntime,
+        checks: bool = True,
     ) -> None:
         self.now = 0.0
+        self.watcher = watcher or Watcher()
         self.costs = costs or Costs()
         self.deliveries: list[Delivery] = []
         self.figures = Figures()
@@ -165,11 +200,22 @@ class Simulation:
         self._log = CoordinatorLog()
         self._log.append([("", Beginning.of(topology))])
         self._untold: list[Told] = []
-        self._disks: dict[NodeId, dict[str, bytes]] = {}
+        self._disks: dict[NodeId, list[dict[str, bytes]]] = {}
+        """What lost nodes have stored; several times if a name was used again."""
+        self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
-        self.coordinator = Coordinator(topology)
-        self._coordinator_is_up = True
-        self._last_committed = 0
+        self._coordinators, self._nodes = coordinators, nodes
+        self._checks = checks
+        """Whether the outboxes of all nodes are checked after every step, which takes longer than the step."""
+        self.coordinator = coordinators(topology)
+        self.coordinator_is_up = True
+        self._threads = [0.0] * (self.costs.threads or 0)
+        """When each thread of the coordinator is free again."""
+        self._served_until: dict[str, float] = {}
+        """When a query's thread has sent all that it has to send."""
+        self._working: list[float] = []
+        """When the nodes that work now will be done."""
+        self._last_committed = self._last_checked = 0
         self.quiet_since = 0.0
         """Since when no generation is under way."""
         for node in topology.nodes:
@@ -189,6 +235,7 @@ class Simulation:
         while self._events and self._events[0][0] <= time:
             self.now, _, action = heapq.heappop(self._events)
             action()
+            self.watcher.passed()
         self.now = time
 
     def run_until_quiet(self, at_most: float = 600_000.0) -> None:
@@ -212,7 +259,8 @@ class Simulation:
         self._tell(DeployQuery(tuple(plans)))
 
     def migrate(self, plans: Sequence[StagePlan], strategy: str, options: Mapping[str, Any]) -> None:
-        """Replace plans inside the stages of a query."""
+        """Replace the plans of a query's stages. The coordinator must be there: it may refuse."""
+        assert self.coordinator_is_up
         self._tell(ReplacePlans(tuple(plans), strategy, options))
 
     def feed(self, node: NodeId, stream: str, table: pa.Table | None, at_least: int | None = None) -> None:
@@ -231,6 +279,15 @@ class Simulation:
         for event in events:
             self._change(event)
 
+    def request_change(self, events: Sequence[TopologyEvent]) -> None:
+        """Ask the coordinator, which must be there, for a change that it may refuse: the removal of nodes. Raises if it
+        does; otherwise the change is made.
+        """
+        assert self.coordinator_is_up
+        self._tell(ChangeTopology(tuple(events)))
+        for event in events:
+            self._change(event)
+
     # Faults
 
     def crash(self, node: NodeId, back_after: float) -> None:
@@ -246,8 +303,8 @@ class Simulation:
 
     def crash_coordinator(self, back_after: float) -> None:
         """The coordinator loses its memory, and comes back from its log."""
-        if self._coordinator_is_up:
-            self._coordinator_is_up = False
+        if self.coordinator_is_up:
+            self.coordinator_is_up = False
             self.at(self.now + back_after, self._coordinator_comes_back)
 
     def flap(self, one: NodeId, other: NodeId, back_after: float) -> None:
@@ -266,12 +323,12 @@ class Simulation:
     # Nodes
 
     @property
-    def nodes(self) -> dict[NodeId, NodeRuntime]:
-        """What runs on the nodes, by their names."""
+    def nodes(self) -> Mapping[NodeId, NodeRuntime]:
+        """What runs on all nodes that are not lost, also if they have crashed and not come back yet."""
         return {name: place.node for name, place in self._places.items()}
 
     def _add_place(self, node: NodeId) -> _Place:
-        place = self._places[node] = _Place(NodeRuntime(node, self._chunk_bytes))
+        place = self._places[node] = _Place(self._nodes(node, self._chunk_bytes))
         return place
 
     def _schedule(self, place: _Place) -> None:
@@ -289,7 +346,18 @@ class Simulation:
         work = self.costs.step + self.costs.row * (sum(map(_rows_in, envelopes)) + sum(map(_rows_arrived, arrivals)))
         work += self.costs.context * sum(len(m.contexts) for m in control if isinstance(m, Prepare))
         out = place.node.step(control, envelopes, arrivals)
-        self._leave(place, out, self.now + work)
+        self.figures.steps += 1
+        self._leave(place, out, self.now + self._stretched(work))
+
+    def _stretched(self, work: float) -> float:
+        """How long work takes on a machine that others use at the same time."""
+        if self.costs.cores is None:
+            return work
+        while self._working and self._working[0] <= self.now:
+            heapq.heappop(self._working)
+        work *= max(1.0, (len(self._working) + 1) / self.costs.cores)
+        heapq.heappush(self._working, self.now + work)
+        return work
 
     def _leave(self, place: _Place, out: Outgoing, time: float) -> None:
         """What a step gives leaves the node at its end; results at once, because a sink stores them with its state."""
@@ -313,17 +381,28 @@ class Simulation:
         self.at(time, leave)
 
     def _check_owners(self, place: _Place) -> None:
-        """I1: no stage runs on two nodes."""
-        name = place.node.name
-        for stage, instance in place.node.running.items():
-            self.figures.most_buffered = max(self.figures.most_buffered, len(instance.output.messages))
+        """I1: no stage runs on two nodes. I3: nothing is missing in outboxes."""
+        if self._checks:
+            check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
+        name, running = place.node.name, tuple(place.node.running)
+        if running == place.owned:
+            return
+        place.owned = running
+        for stage in running:
             owner = self._owners.get(stage, name)
             if owner != name and owner in self._places:
                 assert stage not in self._places[owner].node.running, f"I1: {stage} runs on {owner} and {name}"
             self._owners[stage] = name
 
+    def check_at_rest(self) -> None:
+        """The invariants of a deployment in which nothing is under way."""
+        check_at_rest(self.coordinator, self.nodes)
+
     def _come_back(self, place: _Place) -> None:
+        if self._places.get(place.node.name) is not place:
+            return  # It was lost meanwhile.
         place.node = restored_node(place.node.name, place.stored, self._chunk_bytes)
+        place.owned = ()
         place.is_up = True
         self._schedule(place)
 
@@ -342,6 +421,7 @@ class Simulation:
                 wire.cuts += 1
 
     def _send(self, wire: _Wire, envelope: Envelope) -> None:
+        self.watcher.sent(envelope)
         size = _bytes_of(envelope)
         self.figures.envelopes += 1
         self.figures.bytes += size
@@ -377,7 +457,8 @@ class Simulation:
                 place = self._places.pop(lost)
                 store_node(place.node, place.stored)
                 place.is_up = False
-                self._disks[lost] = place.stored
+                self._disks.setdefault(lost, []).append(place.stored)
+                self._lost_stages |= place.node.running.keys()
                 for pair in [pair for pair in self._wires if lost in pair]:
                     self._cut(*pair)
 
@@ -385,7 +466,7 @@ class Simulation:
 
     def _tell(self, told: Told) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
-        if not self._coordinator_is_up:
+        if not self.coordinator_is_up:
             self._untold.append(told)
             return
         instructions = tell(self.coordinator, told)
@@ -393,29 +474,51 @@ class Simulation:
         self._instruct(instructions, planned=True)
 
     def _take(self, report: Report) -> None:
-        if self._coordinator_is_up:
+        if self.coordinator_is_up:
+            self.watcher.reported(report)
             told = TakeReport(report)
             self._log.append([("", told)])
             self._instruct(tell(self.coordinator, told))
+            if self.coordinator.committed > self._last_checked:
+                self._last_checked = self.coordinator.committed
+                check_committed(self.coordinator, report.query, self.nodes)
             if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
                 self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
     def _instruct(self, instructions: Iterable[Instruction], planned: bool = False) -> None:
-        instructions = list(instructions)
-        queries = {message.query for _, message in instructions if isinstance(message, Prepare)}
-        delay = self.costs.plan * len(queries) if planned else 0.0
+        """Send messages to nodes: a thread per query, one message after the other."""
+        by_query: dict[str, list[Instruction]] = {}
         for node, message in instructions:
-            self.at(self.now + delay, partial(self._control_message, partial(self._hear, node, message)))
+            by_query.setdefault(_query_of(message), []).append((node, message))
+        for query, own in by_query.items():
+            begins = max(self.now, self._served_until.get(query, 0.0))
+            if self._threads:
+                begins = max(begins, heapq.heappop(self._threads))
+            if planned and any(isinstance(message, Prepare) for _, message in own):
+                begins += self.costs.plan
+            for number, (node, message) in enumerate(own, 1):
+                arrive = partial(self._control_message, partial(self._hear, node, message))
+                self.at(begins + number * self.costs.call, arrive)
+            self._served_until[query] = begins + len(own) * self.costs.call
+            if self._threads:
+                heapq.heappush(self._threads, self._served_until[query])
 
     def _hear(self, node: NodeId, message: Control) -> None:
         place = self._places.get(node)
+        if place is None and isinstance(message, Abort):
+            # Somebody reads what the lost node has stored, and answers for it.
+            for disk in self._disks.get(node, [])[-1:]:
+                for report in restored_node(node, disk).step([message]).reports:
+                    self._control_message(partial(self._take, report))
         if place is None or not place.is_up:
             return
         if isinstance(message, RescueState):
-            files = stored_stage(self._disks.get(message.lost_node, {}), message.stage)
+            disks = reversed(self._disks.get(message.lost_node, []))
+            files = next(filter(None, (stored_stage(disk, message.stage) for disk in disks)), None)
             if files is None:
                 return
             message = ProvideState(message.stage, message.generation, files)
+        self.watcher.heard(node, message)
         place.control.append(message)
         self._schedule(place)
 
@@ -431,8 +534,10 @@ class Simulation:
     def _ask_again(self) -> None:
         for place in list(self._places.values()):
             if place.is_up and place.node.is_busy():
+                buffered = max((len(i.output.messages) for i in place.node.running.values()), default=0)
+                self.figures.most_buffered = max(self.figures.most_buffered, buffered)
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
-        if self._coordinator_is_up:
+        if self.coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
 
     def _repeat(self, interval: float, action: Callable[[], None]) -> None:
@@ -444,11 +549,19 @@ class Simulation:
 
     def _coordinator_comes_back(self) -> None:
         """All that it was told, told again in the same order, makes the same coordinator."""
-        self.coordinator = self._log.replay()
-        self._coordinator_is_up = True
+        self.coordinator = self._log.replay(self._coordinators)
+        self.coordinator_is_up = True
+        self._instruct(self.coordinator.ask_again(everything=True))
         untold, self._untold = self._untold, []
         for told in untold:
             self._tell(told)
+
+
+def _query_of(message: Control) -> str:
+    """The query that a message to a node is about; of some, only the stage is known, whose thread is as good."""
+    if isinstance(message, EnterMarker):
+        return message.marker.query
+    return message.stage if isinstance(message, RerouteState | RescueState | ProvideState) else message.query
 
 
 def _rows_in(envelope: Envelope) -> int:

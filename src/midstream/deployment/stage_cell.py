@@ -7,6 +7,7 @@ after a crash on the same node, or on another node to which the stage has moved.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ class _StageProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frontier: int
     next_segment: int
     looked_at: int
+    taken: dict[str, int]
+    """How many messages of each edge are part of the state."""
     segments: list[tuple[int, int]]
     windows: list[tuple[int, int, int, int]]
     """As in ``CellProgress``."""
@@ -46,6 +49,8 @@ class StageCell:
         self.cell = Cell(plan)
         self.frontier = BEGINNING
         """No later output begins to be valid earlier."""
+        self.taken: Counter[str] = Counter()
+        """How many messages of each edge are part of the state."""
         self._log = SegmentLog(self.cell.windows)
         self._manifest_changed = True
 
@@ -53,13 +58,19 @@ class StageCell:
     def watermark(self) -> int:
         return self.cell.watermark
 
-    def push(self, rows: Mapping[str, Rows | ReceivedRows], watermark: int) -> ReceivedRows:
-        """The output that the rows, by the identity of their leaf, and the watermark cause."""
+    def push(
+        self, rows: Mapping[str, Rows | ReceivedRows], watermark: int, messages: Mapping[str, int] | None = None
+    ) -> ReceivedRows:
+        """The output that the rows, by the identity of their leaf, and the watermark cause.
+
+        ``messages`` says how many of each edge brought the rows.
+        """
         output = _received(self.cell.push(rows, watermark), self.cell.plan)
         reached = self.cell.output_frontier
         if reached is not None:
             assert reached >= self.frontier, "a frontier never moves back"
             self.frontier = reached
+        self.taken.update(messages or {})
         return output
 
     def migrate(self, plan: Plan, strategy: str, options: Mapping[str, Any]) -> None:
@@ -82,6 +93,7 @@ class StageCell:
             frontier=self.frontier,
             next_segment=self._log.next_number,
             looked_at=self._log.looked_at,
+            taken=self.taken,
             segments=self._log.numbers,
             windows=[
                 (windows.ends[i], windows.released[i], windows.latest_start[i], windows.latest_end[i])
@@ -107,6 +119,7 @@ class StageCell:
         restored._log.resume(progress.next_segment, progress.looked_at)
         restored.cell.restore(manifest, progress.watermark, Completion.LAZY)
         restored.frontier = progress.frontier
+        restored.taken.update(progress.taken)
         restored._manifest_changed = restored.cell.has_running_migrations
         return restored
 

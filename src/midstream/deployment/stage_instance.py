@@ -8,6 +8,7 @@ without: its instances, one after the other, are one run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -147,20 +148,22 @@ class StageInstance:
         Whoever gets a marker may stop asking: then no message after it is taken.
         """
         taken: dict[str, list[ReceivedRows]] = {}
-        has_taken = False
+        counted: Counter[StageId] = Counter()
         for edge, end in self.inputs.items():
             while end.has_next:
                 content = end.take()
                 if isinstance(content, Data):
-                    has_taken = True
+                    counted[edge] += 1
                     taken.setdefault(self.plan.leaf_of.get(edge, ""), []).append(content.rows)
                     continue
-                if has_taken:
-                    self._push(taken)
-                    taken, has_taken = {}, False
+                if counted:
+                    self._push(taken, counted)
+                    taken, counted = {}, Counter()
+                if self.cell is not None:
+                    self.cell.taken[edge] += 1
                 yield content
-        if has_taken:
-            self._push(taken)
+        if counted:
+            self._push(taken, counted)
 
     def migrate(self, number: int, plan: dict[str, Any], strategy: str, options: Mapping[str, Any]) -> str | None:
         """Replace the stage's plan by an equivalent one; why not, if the strategy refuses it.
@@ -177,12 +180,12 @@ class StageInstance:
             self.refusal = str(refused)
         return self.refusal
 
-    def _push(self, taken: dict[str, list[ReceivedRows]]) -> None:
+    def _push(self, taken: dict[str, list[ReceivedRows]], counted: Mapping[StageId, int]) -> None:
         if self.cell is None:
             self.results += [rows for pieces in taken.values() for rows in pieces if len(rows)]
             return
         rows = {leaf: concatenated(pieces, self._types[leaf]) for leaf, pieces in taken.items()}
-        self._emit(self.cell.push(rows, self.frontier))
+        self._emit(self.cell.push(rows, self.frontier, counted))
 
     def _emit(self, output: ReceivedRows) -> None:
         assert self.cell is not None
@@ -246,6 +249,8 @@ class StageInstance:
         if plan.plan is not None:
             instance.cell = StageCell.restored(plan.plan, dict(_CellFiles(files).items()))
             instance._sent_frontier = instance.cell.frontier
+            cursors = {edge: end.next_number for edge, end in instance.inputs.items() if end.next_number}
+            assert instance.cell.taken == cursors, "I2: a state is the effect of all messages before its cursors"
         if instance.ingest is not None and edges.source is not None:
             instance.ingest.restore(edges.source, edges.counters)
         return instance

@@ -11,7 +11,7 @@ from midstream.deployment.global_plan import NodeId, StageId
 from midstream.deployment.messages import Data
 from midstream.deployment.node_runtime import NodeRuntime
 
-__all__ = ["DeploymentStatus", "FragmentStatus", "NodeStatus", "QueryStatus", "status_of"]
+__all__ = ["DeploymentStatus", "FragmentStatus", "NodeStatus", "QueryStatus", "query_statuses", "status_of"]
 
 
 class FragmentStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,8 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Edges without a route: their rows wait where they are produced."""
     refusals: dict[StageId, str]
     """Stages that refused the last change of their plan, and why."""
+    problem: str | None
+    """Why it could not be placed anew after the last change of the topology."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +64,10 @@ class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeStatus]
 
 
-def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> DeploymentStatus:
-    """What the coordinator and the nodes know."""
+def query_statuses(coordinator: Coordinator) -> list[QueryStatus]:
+    """What the coordinator knows of its queries."""
     phases = {generation.query: generation.phase for generation in coordinator.under_way()}
-    queries = [
+    return [
         QueryStatus(
             name=query,
             generation=coordinator.generation(query),
@@ -82,12 +84,17 @@ def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> 
             ],
             cut_off=sorted(coordinator.placement.of(query).cut_off),
             refusals=dict(coordinator.refusals(query)),
+            problem=coordinator.problem(query),
         )
         for query in coordinator.plan.queries
     ]
+
+
+def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> DeploymentStatus:
+    """What the coordinator and the nodes know."""
     topology = coordinator.topology
     return DeploymentStatus(
-        queries=queries,
+        queries=query_statuses(coordinator),
         nodes=[
             node_status(nodes[name], node.kind, node.slots, coordinator.placement.slots_used(name))
             for name, node in topology.nodes.items()

@@ -26,6 +26,7 @@ __all__ = [
     "encode",
     "has_order_codes",
     "is_exact",
+    "is_own_code",
     "mixed",
     "order_codes",
     "values_of_order_codes",
@@ -40,6 +41,16 @@ def is_exact(data_type: pa.DataType) -> bool:
     if pat.is_decimal128(data_type):
         return bool(data_type.precision <= 18)
     return not (pat.is_decimal(data_type) or is_string(data_type) or is_binary(data_type))
+
+
+@cache
+def is_own_code(data_type: pa.DataType) -> bool:
+    """Whether the word that states store for a value (the first one, of a decimal) is the value's code."""
+    if pat.is_decimal128(data_type):
+        return bool(data_type.precision <= 18)
+    return storage_dtype(data_type) is not None and not (
+        pat.is_floating(data_type) or pat.is_unsigned_integer(data_type)
+    )
 
 
 def encode(array: pa.Array) -> tuple[Ints, Flags | None]:

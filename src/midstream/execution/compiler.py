@@ -34,7 +34,7 @@ from midstream.engine.operators.stateless import ColumnProjection, ComputeOperat
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.row_store import RowStore
 from midstream.engine.state.window_store import WindowStore
-from midstream.execution.just_in_time import Consumer, JustInTime, passes_feedback, waiting_input
+from midstream.execution.just_in_time import Consumer, JustInTime, keeps_columns, waiting_input
 
 __all__ = ["Compiler"]
 
@@ -56,7 +56,7 @@ class Compiler:
 
     def _compile(self, plan: Plan, needed: Needed, consumers: Sequence[Consumer] = ()) -> Operator:
         """The operators that run the plan. ``consumers`` are the joins above that tuples may have to wait for."""
-        operator = self._operator(plan, needed, consumers if passes_feedback(plan) else ())
+        operator = self._operator(plan, needed, consumers)
         # A selection that was applied before is no operator: its input's stands for both.
         if not operator.subplan:
             operator.kind, operator.subplan = plan.kind, plan.fingerprint
@@ -123,7 +123,8 @@ class Compiler:
 
     def _project(self, plan: Project, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
         items = [item for item in plan.items if item.field in needed]
-        child = self._compile(plan.input, _fields(*(item.expression for item in items)), consumers)
+        below = consumers if keeps_columns(plan) else ()
+        child = self._compile(plan.input, _fields(*(item.expression for item in items)), below)
         if all(item.is_plain for item in items):
             positions = [child.layout.position(next(iter(item.expression.columns))) for item in items]
             return ColumnProjection(plan.label, child, positions, [item.field for item in items])

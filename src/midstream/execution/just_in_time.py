@@ -34,7 +34,7 @@ from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
 from midstream.errors import BadOption
 
-__all__ = ["Consumer", "JustInTime", "partial_results_avoided", "passes_feedback", "waiting_input"]
+__all__ = ["Consumer", "JustInTime", "keeps_columns", "partial_results_avoided", "waiting_input"]
 
 
 class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,11 +133,9 @@ def waiting_input(plan: Join) -> int | None:
     return 0 if sizes[0] >= sizes[1] else 1
 
 
-def passes_feedback(plan: Plan) -> bool:
-    """Whether what is demanded of the operator's output can be demanded of its input: the columns are the same."""
-    if isinstance(plan, Project):
-        return all(item.expression == item.field.column for item in plan.items)
-    return isinstance(plan, Select | Join)
+def keeps_columns(plan: Project) -> bool:
+    """Whether what is demanded of the projection's output can be demanded of its input: the columns are the same."""
+    return all(item.expression == item.field.column for item in plan.items)
 
 
 def partial_results_avoided(operators: Iterable[Operator]) -> dict[int, int]:
@@ -167,7 +165,7 @@ def partial_results_avoided(operators: Iterable[Operator]) -> dict[int, int]:
 
 def _below(plan: Plan) -> Plan:
     """The first operator that is more than a selection or a choice of columns."""
-    while isinstance(plan, Select | Project) and passes_feedback(plan):
+    while isinstance(plan, Select) or (isinstance(plan, Project) and keeps_columns(plan)):
         plan = plan.input
     return plan
 

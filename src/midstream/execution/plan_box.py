@@ -39,9 +39,8 @@ class PlanBox(PlanExecutor):
         self._lazy = _topmost(self.root)
         self._below_joins, self._from_joins_up = _divided_at_joins(self.operators)
         if any(isinstance(operator, SuspendOperator) for operator in self.operators):
-            # What is suspended below one join depends on the output of others. No state is completed on demand.
+            # What is suspended below one join depends on the output of others.
             self._below_joins, self._from_joins_up = [], self.operators
-            self.completes_on_demand = False
 
     def empty(self) -> PlanBox:
         return PlanBox(self.plan, self.windows, self.chunk_rows, just_in_time=self.just_in_time)

@@ -52,8 +52,6 @@ class PlanExecutor(Executor):
         self.watermark = BEGINNING
         self.final_limit = NEVER
         """Where ``hold_final`` holds the outermost final operators."""
-        self.completes_on_demand = True
-        """Whether states of joins may be completed while the executor runs, instead of before."""
         self.completion_budget = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
 

@@ -40,7 +40,7 @@ import enum
 from collections.abc import Callable
 
 from midstream.algebra.plan import Aggregate, Alias, Difference, Leaf, Plan, Union
-from midstream.algebra.window_spec import NEVER
+from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.operators.final_operator import FinalOperator
 from midstream.engine.operators.operator import EmissionType, Operator
@@ -140,8 +140,6 @@ class _StateMatching:
         self._donors = {key: list(states) for key, states in usable.items()}
         self._watermark = watermark
         self.new, self._present = self._with_inherited_stores(make)
-        if not self.new.completes_on_demand:
-            self._completion = completion = Completion.EAGER
         self.new.completion_budget = budget if completion is Completion.LAZY else 0
         # A state purged further than the slowest input, or than results are final, cannot serve for computing others.
         frontiers = (
@@ -303,7 +301,10 @@ class _StateMatching:
         states = operator.states()
         if not states:
             histories = [self._bring(child, wanted, rows_of, record) for child in operator.inputs]
-            return list(operator.push(*histories)) if wanted else []
+            output = list(operator.push(*histories)) if wanted else []
+            # As after any push: whoever is above has got the output, and nothing of it is in transit.
+            operator.expire(BEGINNING)
+            return output
         history: list[Batch] = []
         for state in states:
             donor = self._adopted.get(id(state))

@@ -68,6 +68,7 @@ __all__ = [
     "Switch",
     "may_refuse",
     "plans_of",
+    "scenarios_with_less",
     "simpler_cases",
     "strategy_label",
 ]
@@ -289,13 +290,8 @@ def simpler_cases(case: MigrationCase) -> Iterator[MigrationCase]:
             scenario=replace(case.scenario, pushes=pushes[:place] + pushes[place + 1 :]),
             changes=[replace(c, before=c.before - (c.before > place)) for c in case.changes],
         )
-    for place, push in reversed(list(enumerate(pushes))):
-        for rows in _with_a_row_less(push.rows):
-            fewer = (*pushes[:place], replace(push, rows=rows), *pushes[place + 1 :])
-            yield replace(case, scenario=replace(case.scenario, pushes=fewer))
-        if push.watermark is not None:
-            bare = (*pushes[:place], replace(push, watermark=None), *pushes[place + 1 :])
-            yield replace(case, scenario=replace(case.scenario, pushes=bare))
+    for scenario in scenarios_with_less(case.scenario):
+        yield replace(case, scenario=scenario)
     if case.chunk_rows != CHUNK_ROWS:
         yield replace(case, chunk_rows=CHUNK_ROWS)
     for place, change in enumerate(case.changes):
@@ -303,6 +299,16 @@ def simpler_cases(case: MigrationCase) -> Iterator[MigrationCase]:
             yield replace(
                 case, changes=[*case.changes[:place], replace(change, options={}), *case.changes[place + 1 :]]
             )
+
+
+def scenarios_with_less(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario with as many pushes, but without one of its rows or explicit watermarks."""
+    pushes = scenario.pushes
+    for place, push in reversed(list(enumerate(pushes))):
+        for rows in _with_a_row_less(push.rows):
+            yield replace(scenario, pushes=(*pushes[:place], replace(push, rows=rows), *pushes[place + 1 :]))
+        if push.watermark is not None:
+            yield replace(scenario, pushes=(*pushes[:place], replace(push, watermark=None), *pushes[place + 1 :]))
 
 
 def _with_a_row_less(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, pa.Table]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,10 +13,12 @@ examples = settings(derandomize=True, deadline=None, max_examples=80, database=N
 codes = st.integers(0, 6) | st.sampled_from([-(2**63), 2**63 - 1])
 
 
-def rows(codes, first, end) -> np.ndarray:
-    """Tuples with one reference, a number that each of them has for itself."""
-    numbers = np.arange(first, first + len(codes))
-    return np.column_stack([np.zeros(len(codes), np.int64), np.full(len(codes), end), numbers]).astype(np.int64)
+def add(blacklist, codes, first, end) -> None:
+    """Add tuples with one reference, a number that each of them has for itself; every second place is left out."""
+    count = len(codes)
+    numbers = np.repeat(np.arange(first, first + count), 2).reshape(1, -1)
+    begins, ends = np.zeros(2 * count, np.int64), np.full(2 * count, end)
+    blacklist.add(np.repeat(np.array(codes, np.int64), 2), begins, ends, numbers, 2 * np.arange(count))
 
 
 @examples
@@ -24,7 +27,7 @@ def test_tuples_come_back_once_by_their_code_unless_they_have_ended(steps):
     blacklist, held, first, now = Blacklist(1), {}, 0, 0
     for added, taken, passing in steps:
         end = now + 2
-        blacklist.add(np.array(added, np.int64), rows(added, first, end))
+        add(blacklist, added, first, end)
         held |= {first + place: (code, end) for place, code in enumerate(added)}
         first += len(added)
         now += passing
@@ -45,7 +48,37 @@ def test_memory_follows_the_tuples_that_have_not_ended():
     blacklist, sizes = Blacklist(1), []
     for batch in range(200):
         codes = np.arange(500) + 500 * batch
-        blacklist.add(codes, rows(codes, 500 * batch, batch + 10))
+        add(blacklist, codes, 500 * batch, batch + 10)
         blacklist.expire(batch)
         sizes.append(blacklist.bytes)
     assert max(sizes[100:]) <= 1.5 * max(sizes[20:60])
+
+
+def test_memory_is_given_back_after_a_burst():
+    blacklist = Blacklist(1)
+    add(blacklist, np.arange(20_000), 0, 5)
+    add(blacklist, [1], 20_000, 50)
+    large = blacklist.bytes
+    blacklist.expire(5)
+    assert (len(blacklist), blacklist.codes_held) == (1, 1)
+    assert blacklist.bytes < large / 20
+    assert blacklist.take(np.array([1])).tolist() == [[5, 50, 20_000]]
+    blacklist.expire(6)
+    assert len(blacklist) == 0
+
+
+@pytest.mark.parametrize("taken", [0, 3, 9])
+def test_the_ring_runs_round_while_tuples_end_and_are_taken(taken):
+    """So many of ten tuples per step are taken out, some of them long after they came."""
+    blacklist, waiting = Blacklist(1), {}
+    for step in range(200):
+        codes = np.arange(10 * step, 10 * step + 10)
+        add(blacklist, codes, 10 * step, step + 20)
+        waiting |= dict.fromkeys(codes.tolist(), step + 20)
+        blacklist.expire(step)
+        waiting = {code: end for code, end in waiting.items() if end > step}
+        wanted = [code for code in waiting if code % 10 < taken and code // 10 <= step - code % 15]
+        found = blacklist.take(np.array([*wanted, *wanted, -1]))
+        assert sorted(found[:, 2].tolist()) == sorted(wanted)
+        waiting = {code: end for code, end in waiting.items() if code not in wanted}
+        assert blacklist.codes_held == len(blacklist) == len(waiting)

@@ -95,6 +95,7 @@ class Reference:
         order = random.permutation(np.concatenate([alive, alive[:3]]))
         for rows in (alive, order, alive[:0]):
             columns = random.permutation(len(self.types)).tolist()
+            flat = []
             for c, array in zip(columns, self.store.gather_all(columns, rows), strict=True):
                 assert array.type == self.types[c]
                 array.validate(full=True)
@@ -102,11 +103,17 @@ class Reference:
                 single = self.store.gather(c, rows)
                 assert single.equals(array)
                 if not (pa.types.is_list(self.types[c]) or pa.types.is_struct(self.types[c])):
-                    codes, valid = self.store.gather_codes(c, rows)
+                    codes, valid = self.store.gather_codes([c], rows)[0]
                     expected_codes, expected_valid = encode(array)
                     there = np.ones(len(rows), bool) if expected_valid is None else expected_valid
                     assert (there if valid is None else valid).tolist() == there.tolist()
                     assert codes[there].tolist() == expected_codes[there].tolist()
+                    flat.append((c, codes, valid))
+            together = self.store.gather_codes([c for c, _, _ in flat], rows)
+            for (_, codes, valid), (same_codes, same_valid) in zip(flat, together, strict=True):
+                assert same_codes.tolist() == codes.tolist()
+                assert (same_valid is None) == (valid is None)
+                assert valid is None or same_valid.tolist() == valid.tolist()
 
 
 @pytest.mark.parametrize("nulls_every", [None, 5], ids=["no NULLs", "NULLs"])
@@ -188,7 +195,7 @@ def test_nulls_are_kept_apart_in_more_columns_than_a_word_has_bits(width):
     columns = random.permutation(width).tolist()
     for c, array in zip(columns, store.gather_all(columns, np.arange(width)), strict=True):
         assert array.to_pylist() == [row[c] for row in rows]
-        _, valid = store.gather_codes(c, np.arange(width))
+        _, valid = store.gather_codes([c], np.arange(width))[0]
         assert valid is not None
         assert np.flatnonzero(~valid).tolist() == [c]
 
@@ -201,7 +208,7 @@ def test_a_place_in_the_ring_forgets_the_nulls_of_the_row_before():
         columns = [pa.array([value], pa.int64()), pa.array([None if value is None else "x"])]
         store.append(columns, np.array([i]), np.array([i + 1]))
         assert store.gather(0, np.array([i])).to_pylist() == [value]
-        _, valid = store.gather_codes(1, np.array([i]))
+        _, valid = store.gather_codes([1], np.array([i]))[0]
         assert valid is None or valid.tolist() == [value is not None]
         store.release(i + 1)
 

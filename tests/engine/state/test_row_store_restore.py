@@ -63,7 +63,7 @@ def check_same(store: RowStore, again: RowStore) -> None:
         expected = made(list(again.types), order.tolist())[column]
         assert array.equals(expected)
         if not pa.types.is_nested(data_type):
-            codes, valid = again.gather_codes(column, order)
+            codes, valid = again.gather_codes([column], order)[0]
             expected_codes, expected_valid = encode(expected)
             there = np.ones(len(order), bool) if expected_valid is None else expected_valid
             assert (there if valid is None else valid).tolist() == there.tolist()
@@ -170,7 +170,7 @@ def test_null_flags_are_those_of_the_rows_not_of_their_places():
     assert store.gather(0, numbers).to_pylist() == [1, 2, 3]
     assert store.gather(1, numbers).to_pylist() == ["a", None, "c"]
     store.keep_codes(1)
-    assert store.gather_codes(1, numbers)[1].tolist() == [True, False, True]
+    assert store.gather_codes([1], numbers)[0][1].tolist() == [True, False, True]
 
 
 def test_null_keys_of_rows_set_aside_are_known_as_null():
@@ -179,4 +179,4 @@ def test_null_keys_of_rows_set_aside_are_known_as_null():
     numbers = np.array([0, 1000, 2000])
     store.restore(numbers, [pa.array(["a", None, "c"])], numbers, numbers + 9000)
     store.keep_codes(0)
-    assert store.gather_codes(0, numbers)[1].tolist() == [True, False, True]
+    assert store.gather_codes([0], numbers)[0][1].tolist() == [True, False, True]

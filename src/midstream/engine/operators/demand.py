@@ -22,7 +22,7 @@ from midstream.engine.batch import Batch
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.operator import Operator
-from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
+from midstream.engine.state.demanded_keys import AnyTuple, BloomDemandedKeys, DemandedKeys
 
 if TYPE_CHECKING:
     from midstream.engine.operators.join_side import JoinSide
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["DemandOperator", "KeyDemand"]
 
 _NONE = np.empty(0, np.int64)
+_ANY = np.zeros(1, np.int64)
+"""The code of every tuple, where no columns are compared."""
 
 
 class KeyDemand:
@@ -39,9 +41,11 @@ class KeyDemand:
         self.consumer = consumer
         self.announced = _NONE
         """The codes of the latest push's tuples."""
+        self._keys = keys
         self._codes = KeyCodes(consumer.layout, keys)
         self._users = 0
-        self._demanded = consumer.make_demanded_keys()
+        self._make = consumer.make_demanded_keys if keys else AnyTuple
+        self._demanded = self._make()
 
     def __len__(self) -> int:
         return len(self._demanded)
@@ -58,7 +62,7 @@ class KeyDemand:
         """Add a user: from now on the keys of all tuples that the join holds are known."""
         self._users += 1
         if self._users == 1:
-            self._demanded = self.consumer.make_demanded_keys()
+            self._demanded = self._make()
             for batch in self.consumer.tuples_held():
                 self._note(batch)
 
@@ -66,12 +70,13 @@ class KeyDemand:
         """Remove a user."""
         self._users -= 1
         if self._users == 0:
-            self._demanded = self.consumer.make_demanded_keys()
+            self._demanded = self._make()
             self.announced = _NONE
 
     def announce(self, batches: Sequence[Batch]) -> None:
         """Note the keys of new tuples, and announce them."""
-        self.announced = np.concatenate([_NONE, *(self._note(batch) for batch in batches)])
+        noted = [self._note(batch) for batch in batches]
+        self.announced = np.concatenate(noted) if noted else _NONE
 
     def contains(self, codes: Ints, starts: Ints) -> Flags:
         """Whether the join has, or may have, a partner that ends after the start, for each code and start."""
@@ -82,6 +87,10 @@ class KeyDemand:
         self._demanded.expire(frontier)
 
     def _note(self, batch: Batch) -> Ints:
+        """Note the keys of tuples; the codes that are to be announced."""
+        if not self._keys:
+            self._demanded.add(_ANY, batch.valid_to)
+            return _ANY
         codes, valid = self._codes.of(batch)
         ends = batch.valid_to
         if valid is not None:
@@ -112,8 +121,7 @@ class DemandOperator(Operator):
 
     def tuples_held(self) -> list[Batch]:
         """The tuples that the join holds, and those of this push, which it may not have yet."""
-        held = self.side.batch_of(self.side.state.everything().tuples)
-        return [held.filtered(held.valid_to > held.layout.released), *self._latest]
+        return [*self.side.tuples_held(), *self._latest]
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         self._latest = [batch for batch in inputs[0] if len(batch)]

@@ -12,9 +12,11 @@ then remembered itself (the symmetric join; purge-join-insert of Zhu et al. 2004
                 └───────────────┘
 
 State: both inputs' tuples as row numbers, sorted by the code of their key (see ``join_state``). A left tuple is dropped
-when its validity ends before the right input's frontier, and the other way round. Equality keys meet by equal codes;
-where there are none, a range predicate meets by intervals of order codes (see ``band``); otherwise all tuples have one
-code. Codes that are hashes, and all other predicates, are checked on the candidate pairs, a chunk at a time.
+when its validity ends before the right input's frontier, and the other way round. As long as one input has no tuple,
+the other's are not sorted, nor their keys computed: with just-in-time processing that is often so. Equality keys meet
+by equal codes; where there are none, a range predicate meets by intervals of order codes (see ``band``); otherwise all
+tuples have one code. Codes that are hashes, and all other predicates, are checked on the candidate pairs, a chunk at a
+time.
 
 The topmost join of a plan cuts each push into slices of event time when it would produce more than ``chunk_rows``
 results at once, so that a huge result does not fill the memory. Cutting is allowed because results do not depend on how
@@ -101,17 +103,11 @@ class JoinOperator(Operator):
 
     @property
     def state_rows(self) -> int:
-        return sum(len(state) for state in self._states())
+        return sum(side.state_rows for side in self.sides)
 
     @property
     def state_bytes(self) -> int:
-        return sum(state.bytes for state in self._states())
-
-    def _states(self) -> Iterator[JoinState]:
-        for side in self.sides:
-            yield side.state
-            if side.incomplete is not None:
-                yield side.incomplete.memo
+        return sum(side.state_bytes for side in self.sides)
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         left, right = (
@@ -119,18 +115,27 @@ class JoinOperator(Operator):
         )
         self.counters.rows_in += len(left) + len(right)
         self.counters.probes += len(left) + len(right)
+        if self._is_put_off(left, right):
+            return
         produced = 0
         for batch in self._slices(left, right) if self.is_topmost else self._whole(left, right):
             if len(batch):
                 produced += len(batch)
                 yield batch
         self.counters.rows_out += produced
-        if len(left) + len(right):
-            self._results_per_row = produced / (len(left) + len(right))
+        self._results_per_row = produced / (len(left) + len(right))
+
+    def _is_put_off(self, left: Batch, right: Batch) -> bool:
+        """Whether there is nothing to do, or one side has nothing to be met; then the other's tuples are put off."""
+        for side, batch, other, others in ((0, left, 1, right), (1, right, 0, left)):
+            if len(others) == 0 and (len(batch) == 0 or self.sides[other].is_empty):
+                self.sides[side].put_off(batch)
+                return True
+        return False
 
     def expire(self, retention: int) -> None:
         for side, partner in zip(self.sides, reversed(self.inputs), strict=True):
-            side.state.expire(partner.frontier)
+            side.expire(partner.frontier)
             # A completed state may serve joins above, whose partners are perhaps not as far.
             if side.incomplete is not None and side.incomplete.expire(min(partner.frontier, retention)):
                 side.complete()

@@ -26,6 +26,7 @@ from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.missing_tuples import MissingTuples
 from midstream.engine.operators.state_handle import StateHandle, StateKey
 from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
+from midstream.engine.state.unsorted_tuples import UnsortedTuples
 
 if TYPE_CHECKING:
     from midstream.engine.operators.operator import Operator
@@ -56,7 +57,9 @@ class JoinSide(StateHandle):
         self.names = [names for _, names in keys]
         self.band = band
         self.identity = identity
-        self.state = JoinState(len(layout.stores))
+        self._state = JoinState(len(layout.stores))
+        self._unsorted = UnsortedTuples(len(layout.stores))
+        """Tuples that are not in the state yet, because the other side had nothing to ask it for."""
         self.incomplete: MissingTuples | None = None
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
         self.is_partial = False
@@ -64,6 +67,28 @@ class JoinSide(StateHandle):
         self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
         self._key_codes = KeyCodes(layout, self.keys)
+
+    @property
+    def state(self) -> JoinState:
+        """The tuples, sorted by key."""
+        if len(self._unsorted):
+            self.add(self._unsorted_batch(self._unsorted.take()))
+        return self._state
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no tuple can be met."""
+        return self.incomplete is None and len(self._state) == 0 and len(self._unsorted) == 0
+
+    @property
+    def state_rows(self) -> int:
+        memo = 0 if self.incomplete is None else len(self.incomplete.memo)
+        return len(self._state) + len(self._unsorted) + memo
+
+    @property
+    def state_bytes(self) -> int:
+        memo = 0 if self.incomplete is None else self.incomplete.memo.bytes
+        return self._state.bytes + self._unsorted.bytes + memo
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -82,6 +107,11 @@ class JoinSide(StateHandle):
 
     @property
     def can_be_completed_later(self) -> bool:
+        """Never by just-in-time processing: what is suspended, and what for, must be known when the plan starts.
+
+        There, an input that is a join's output either waits, so that the state is partial, or has a demand operator
+        above the join.
+        """
         return not self.is_partial and self.inputs[0].join_below is not None
 
     @property
@@ -99,11 +129,11 @@ class JoinSide(StateHandle):
         if self.is_partial:
             return False
         same_stores = all(a is b for a, b in zip(self.layout.stores, needed.layout.stores, strict=True))
-        return same_stores and self.state.frontier <= retention
+        return same_stores and self._state.frontier <= retention
 
     def adopt(self, donor: StateHandle) -> None:
         assert isinstance(donor, JoinSide)
-        self.state, self.incomplete = donor.state.copy(), donor.incomplete
+        self._state, self.incomplete = donor.state.copy(), donor.incomplete
         # What was computed for the donor is counted there.
         self._completed = 0 if self.incomplete is None else -self.incomplete.computed
 
@@ -132,8 +162,26 @@ class JoinSide(StateHandle):
 
     def add(self, batch: Batch) -> None:
         """Remember tuples that meet nobody: they are from before."""
-        self.state.insert(self.keyed(batch))
-        self.state.settle()
+        self._state.insert(self._keyed(batch))
+        self._state.settle()
+
+    def put_off(self, batch: Batch) -> None:
+        """Remember new tuples unsorted, because the other side has none that they could meet."""
+        self._unsorted.add(batch.valid_from, batch.valid_to, batch.references)
+
+    def tuples_held(self) -> list[Batch]:
+        """All tuples whose rows are still stored: others have ended."""
+        held = self.batch_of(self._state.everything().tuples)
+        return [held.filtered(held.valid_to > self.layout.released), self._unsorted_batch(self._unsorted.everything())]
+
+    def expire(self, frontier: int) -> None:
+        """Drop tuples that have ended by the frontier."""
+        self._state.expire(frontier)
+        self._unsorted.expire(frontier)
+
+    def _unsorted_batch(self, tuples: Ints) -> Batch:
+        batch = Batch(self.layout, tuples[FROM], tuples[TO], tuples[REFERENCES:])
+        return batch.filtered(batch.valid_to > self.layout.released)
 
     def batch_of(self, tuples: Ints) -> Batch:
         """Remembered tuples as a batch."""

@@ -31,19 +31,22 @@ class KeyCodes:
 
     def of(self, batch: Batch) -> tuple[Ints, Flags | None]:
         """The codes, and which keys have no NULL in them (None: all)."""
-        parts, flags = [], None
-        for key in self._keys:
-            codes, valid = self._codes(key, batch)
-            parts.append(codes)
-            if valid is not None:
-                flags = valid if flags is None else flags & valid
-        return combine_codes(parts) if parts else np.zeros(len(batch), np.int64), flags
-
-    def _codes(self, key: Expression, batch: Batch) -> tuple[Ints, Flags | None]:
-        if isinstance(key, Column):
-            position = self._layout.position(key)
+        found: dict[int, tuple[Ints, Flags | None]] = {}
+        stored: dict[int, list[tuple[int, int]]] = {}
+        for place, key in enumerate(self._keys):
+            position = self._layout.position(key) if isinstance(key, Column) else None
             # Values that are at hand are used, unless they would have to be hashed once more.
-            if position not in batch.materialized or not is_exact(key.type):
+            if position is None or (position in batch.materialized and is_exact(key.type)):
+                found[place] = encode(evaluate(key, batch.column, len(batch)))
+            else:
                 store, column = self._layout.places[position]
-                return self._layout.stores[store].gather_codes(column, batch.references[store])
-        return encode(evaluate(key, batch.column, len(batch)))
+                stored.setdefault(store, []).append((place, column))
+        for store, wanted in stored.items():
+            codes = self._layout.stores[store].gather_codes([column for _, column in wanted], batch.references[store])
+            found.update(zip((place for place, _ in wanted), codes, strict=True))
+        parts = [found[place] for place in range(len(self._keys))]
+        flags = [valid for _, valid in parts if valid is not None]
+        return (
+            combine_codes([codes for codes, _ in parts]) if parts else np.zeros(len(batch), np.int64),
+            np.logical_and.reduce(flags) if flags else None,
+        )

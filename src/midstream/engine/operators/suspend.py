@@ -32,9 +32,11 @@ lacks what the other keeps back, results are lost.
 State: a blacklist per consumer. A tuple is in that of the first consumer that has no partner for it, until it ends.
 
 Looking for partners costs time and memory, and pays only where many tuples have none. So an operator starts with the
-nearest consumer, and reviews its choice again and again: a consumer that keeps back too few tuples is not asked any
-more (its suspended tuples go on), and while too many tuples pass, the next consumer is tried. One that did not pay is
-tried again later, each time after twice as long.
+nearest consumer, when its first tuple comes, and reviews its choice again and again: a consumer that keeps back too few
+tuples is not asked any more (its suspended tuples go on), and while too many tuples pass, the next consumer is tried.
+One that did not pay is tried again later, each time after twice as long. For tuples that are combined already, the keys
+that the consumer notes count as well: to note them may cost more than the tuples saved. When an operator asks makes no
+difference to results: whoever starts is told of all tuples that the consumer holds.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ UNSETTLED = 8
 """Reviews after which whole batches are taken."""
 FADING = 0.9
 """How much of what was counted before a trial still counts in the next one."""
+KEY_COST = 0.1
+"""What it costs to note a consumer's key, in suspended tuples; of combined tuples, so many must be saved."""
 FIRST_PAUSE = 8
 """Reviews until a consumer that did not pay is tried again, the first time."""
 
@@ -102,22 +106,20 @@ class SuspendOperator(StatefulOperator):
         return min([self.inputs[0].final_until, *(c.demand.consumer.final_until for c in self._consumers)])
 
     @property
-    def join_below(self) -> None:
-        """What is suspended must be known when the plan starts: it is not completed on demand."""
-        return None
-
-    @property
     def depends_on_other_inputs(self) -> bool:
         """Tuples may come out though none came in."""
         return True
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
-        if not self._is_started:
+        for consumer in self._consumers:
+            consumer.keys_noted += len(consumer.demand.announced)
+            if consumer.may_resume:
+                yield from self._resumed(consumer.resumed())
+        new = concatenate(self.layout, list(inputs[0]))
+        if len(new) and not self._is_started:
+            # Not before there is a tuple: keys that nobody asks for need not be noted.
             self._consumers[0].start()
             self._is_started = True
-        for consumer in self._consumers:
-            yield from self._resumed(consumer.resumed())
-        new = concatenate(self.layout, list(inputs[0]))
         self.counters.rows_in += len(new)
         start = 0
         while start < len(new):
@@ -129,7 +131,7 @@ class SuspendOperator(StatefulOperator):
             self.counters.suspended += len(piece) - len(demanded)
             self._seen += len(piece)
             yield from self._passing(demanded)
-            if self._seen >= self._trial_rows:
+            if self._seen >= self._trial_rows or any(c.noting_cost >= self._trial_rows for c in self._consumers):
                 yield from self._review()
 
     def _resumed(self, batch: Batch) -> Iterator[Batch]:
@@ -152,14 +154,17 @@ class SuspendOperator(StatefulOperator):
         return batch
 
     def _review(self) -> Iterator[Batch]:
-        """Decide whom to ask from now on; gives the tuples that nobody keeps back any more."""
+        """Decide whom to ask from now on; gives the tuples that nobody keeps back any more.
+
+        After a few tuples, which is too early to try another consumer, only because of what noting keys cost.
+        """
         passing = self._passed / self._seen
         for consumer in self._consumers:
             if consumer.is_asked and not consumer.pays(self._least_share):
                 yield from self._resumed(consumer.stop())
         for consumer in self._consumers:
             consumer.begin_trial()
-        if passing > 1 - ENOUGH:
+        if passing > 1 - ENOUGH and self._seen >= self._trial_rows:
             untried = [consumer for consumer in self._consumers if not consumer.is_asked and consumer.pause <= 0]
             if untried:
                 untried[0].start()
@@ -218,6 +223,8 @@ class _Consumer:
         self.is_asked = False
         self.pause = 0
         """Reviews until the consumer may be asked again."""
+        self.keys_noted = 0
+        """Keys that the consumer has noted since the latest review."""
         self._next_pause = FIRST_PAUSE
         self._layout = child.layout
         self._codes = codes
@@ -226,15 +233,23 @@ class _Consumer:
         self._suspended_lately = 0.0
         self._resumed_lately = 0.0
 
+    @property
+    def noting_cost(self) -> float:
+        """What it cost that the consumer noted its keys for this, in tuples; only where tuples are combined already.
+
+        A tuple of a stream that is not suspended may give any number of partial results.
+        """
+        return KEY_COST * self.keys_noted if len(self._layout.stores) > 1 else 0.0
+
     def pays(self, least_share: float) -> bool:
         """Whether enough of the tuples are suspended, and enough of these stay so."""
         if self._seen == 0:
             return True
         stays = self._resumed_lately <= (1 - least_share) * self._suspended_lately
-        return self._suspended >= least_share * self._seen and stays
+        return self._suspended >= least_share * max(self._seen, self.noting_cost) and stays
 
     def begin_trial(self) -> None:
-        self._seen = self._suspended = 0
+        self._seen = self._suspended = self.keys_noted = 0
         self._suspended_lately *= FADING
         self._resumed_lately *= FADING
         if not self.is_asked:
@@ -252,6 +267,11 @@ class _Consumer:
         self.pause, self._next_pause = self._next_pause, 2 * self._next_pause
         return self.batch_of(self.blacklist.take_all())
 
+    @property
+    def may_resume(self) -> bool:
+        """Whether keys have been announced, and there are tuples that may have them."""
+        return len(self.demand.announced) > 0 and len(self.blacklist) > 0
+
     def resumed(self) -> Batch:
         """The tuples whose key has been announced."""
         taken = self.batch_of(self.blacklist.take(self.demand.announced))
@@ -265,9 +285,8 @@ class _Consumer:
         rest: Flags = ~is_demanded
         if valid is not None:
             is_demanded, rest = is_demanded & valid, rest & valid
-        if rest.any():
-            places = np.flatnonzero(rest)
-            self.blacklist.add(codes[places], _tuples(batch, places))
+        places = np.flatnonzero(rest)
+        self.blacklist.add(codes, batch.valid_from, batch.valid_to, batch.references, places)
         demanded = batch.filtered(is_demanded)
         self._seen += len(batch)
         self._suspended += len(batch) - len(demanded)
@@ -277,11 +296,3 @@ class _Consumer:
     def batch_of(self, tuples: Ints) -> Batch:
         references = np.ascontiguousarray(tuples[:, REFERENCES:].T)
         return Batch(self._layout, tuples[:, FROM].copy(), tuples[:, TO].copy(), references)
-
-
-def _tuples(batch: Batch, places: Ints) -> Ints:
-    tuples = np.empty((len(places), REFERENCES + len(batch.references)), np.int64)
-    tuples[:, FROM] = batch.valid_from[places]
-    tuples[:, TO] = batch.valid_to[places]
-    tuples[:, REFERENCES:] = batch.references[:, places].T
-    return tuples

@@ -6,7 +6,7 @@ certain it is yes. A superfluous yes costs a partial result that nobody needs; a
 `DemandedKeys` remembers every code with the latest end of its tuples. `BloomDemandedKeys` remembers codes in Bloom
 filters (Yang and Papadias 2008, section IV-A), 16 bits per tuple instead of 32 bytes or more, and says yes by mistake
 now and then. Filters cannot forget, so there are several, one after the other: one is dropped when all its tuples have
-ended.
+ended. `AnyTuple` is all that is needed where no columns are compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.codes import mixed
 from midstream.engine.kernels import Flags, Ints, compiled
 
-__all__ = ["BloomDemandedKeys", "DemandedKeys"]
+__all__ = ["AnyTuple", "BloomDemandedKeys", "DemandedKeys"]
 
 _SMALLEST = 64
 _BITS_PER_CODE = 16
@@ -25,6 +25,32 @@ _BITS_PER_CODE = 16
 _SMALLEST_FILTER = 1024
 _BEGIN, _SIZE, _END, _TUPLES = range(4)
 """The columns of the table of filters."""
+
+
+class AnyTuple:
+    """For a key of no columns, by which all tuples are equal: until when there is a tuple."""
+
+    def __init__(self) -> None:
+        self._end = BEGINNING
+
+    def __len__(self) -> int:
+        """No keys are remembered."""
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        return 0
+
+    def add(self, codes: Ints, ends: Ints) -> None:
+        if len(ends):
+            self._end = max(self._end, int(ends.max()))
+
+    def contains(self, codes: Ints, starts: Ints) -> Flags:
+        found: Flags = starts < self._end
+        return found
+
+    def expire(self, frontier: int) -> None:
+        pass
 
 
 class DemandedKeys:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from midstream.algebra.window_spec import BEGINNING
-from midstream.engine.codes import encode
+from midstream.engine.codes import encode, is_own_code
 from midstream.engine.fixed_width import fixed_width_values, new_array, storage_dtype, wrap_values
 from midstream.engine.kernels import Flags, Ints, compiled, prefetch
 
@@ -284,13 +284,24 @@ class RowStore:
             self._write_codes(column, array, self._ring, rows & (len(self._ring) - 1))
             self._write_codes(column, array_aside, self._words_aside, np.arange(len(array_aside)))
 
-    def gather_codes(self, column: int, rows: Ints) -> tuple[Ints, Flags | None]:
-        """The key codes of a column in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""
-        if column not in self._codes:
-            return encode(self.gather(column, rows))
-        words = self._gather_words([self._codes[column], column // 63], rows, *self._find_aside(rows))
-        valid = (words[1] >> (column % 63)) & 1 == 0 if self._has_nulls[column] else None
-        return words[0], valid
+    def gather_codes(self, columns: Sequence[int], rows: Ints) -> list[tuple[Ints, Flags | None]]:
+        """The key codes of columns in the given rows, as :func:`~midstream.engine.codes.encode` gives them."""
+        stored = {c: self._codes.get(c, self._words[c] if is_own_code(self.types[c]) else -1) for c in columns}
+        known = [column for column in columns if stored[column] >= 0]
+        nulls = sorted({column // 63 for column in known if self._has_nulls[column]})
+        words = self._gather_words([*(stored[c] for c in known), *nulls], rows, *self._find_aside(rows))
+        found: list[tuple[Ints, Flags | None]] = []
+        for column in columns:
+            if stored[column] < 0:
+                found.append(encode(self.gather(column, rows)))
+                continue
+            codes = words[known.index(column)]
+            valid = None
+            if self._has_nulls[column]:
+                valid = (words[len(known) + nulls.index(column // 63)] >> (column % 63)) & 1 == 0
+                codes = np.where(valid, codes, 0)
+            found.append((codes, valid))
+        return found
 
     def release(self, frontier: int) -> None:
         """Give up the leading rows whose validity has ended at the frontier."""

@@ -1,0 +1,116 @@
+"""``midstream deployment status``: queries, fragments and nodes of a deployment, as tables."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from midstream.cli.failures import DONE
+from midstream.cli.output import Output
+from midstream.deployment.coordinator_process import CoordinatorStatus
+from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.status import NodeStatus, QueryStatus
+from midstream.errors import BadArgument
+
+__all__ = ["deployment_status", "read_status", "summary"]
+
+LOOK_SECONDS = 1.0
+
+
+def deployment_status(directory: Path, watch: bool, output: Output) -> int:
+    """Show the status once, or again and again until the user ends it."""
+    if watch and output.as_json:
+        raise BadArgument("--watch and --json do not go together", hint="Call it repeatedly with --json alone.")
+    paths = DeploymentDirectory(directory)
+    paths.layout()
+    if not watch:
+        output.say(_shown(paths))
+        output.document(_document(paths))
+        return DONE
+    with Live(console=output.words, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_shown(paths), refresh=True)
+                time.sleep(LOOK_SECONDS)
+        except KeyboardInterrupt:
+            # To look away is no failure.
+            return DONE
+
+
+def read_status(paths: DeploymentDirectory) -> CoordinatorStatus | None:
+    """What the coordinator has reported; None if it has not yet."""
+    try:
+        return msgspec.json.decode(paths.status.read_bytes(), type=CoordinatorStatus)
+    except FileNotFoundError:
+        return None
+
+
+def summary(status: CoordinatorStatus) -> str:
+    """The figures that matter at a glance."""
+    fragments = sum(len(query.fragments) for query in status.queries)
+    nodes = {fragment.node for query in status.queries for fragment in query.fragments}
+    under_way = [f"{query.name}: {query.phase}" for query in status.queries if query.phase != "settled"]
+    cut_off = sum(len(query.cut_off) for query in status.queries)
+    parts = [
+        f"{_counted(len(status.queries), 'query', 'queries')}, {_counted(fragments, 'fragment')} on "
+        f"{_counted(len(nodes), 'node')}",
+        f"{_counted(status.committed, 'generation')} carried out",
+        *([", ".join(under_way)] if under_way else []),
+        *([f"{cut_off} edges cut off"] if cut_off else []),
+    ]
+    return "; ".join(parts)
+
+
+def _counted(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _document(paths: DeploymentDirectory) -> dict[str, object]:
+    status = read_status(paths)
+    if status is None:
+        return {"directory": str(paths.path), "is_idle": None, "committed": 0, "queries": [], "nodes": []}
+    return {
+        "directory": str(paths.path),
+        "is_idle": status.is_idle,
+        "committed": status.committed,
+        "queries": msgspec.to_builtins(status.queries),
+        "nodes": msgspec.to_builtins(paths.node_statuses()),
+    }
+
+
+def _shown(paths: DeploymentDirectory) -> RenderableType:
+    status = read_status(paths)
+    if status is None:
+        return Text("no report yet: is the coordinator running?")
+    parts: list[RenderableType] = [Text(summary(status), style="bold"), _queries(status.queries)]
+    parts += [Text(f"{query.name} waits: {query.problem}") for query in status.queries if query.problem is not None]
+    nodes = paths.node_statuses()
+    if nodes:
+        parts.append(_nodes(nodes))
+    return Group(*parts)
+
+
+def _queries(queries: list[QueryStatus]) -> Table:
+    table = Table("query", "generation", "state", "fragment", "version", "node", "stages", box=None, pad_edge=False)
+    for query in queries:
+        state = query.phase if not query.cut_off else f"{query.phase}, {len(query.cut_off)} cut off"
+        for place, fragment in enumerate(query.fragments):
+            head = (query.name, str(query.generation), state) if place == 0 else ("", "", "")
+            stages = ", ".join(stage.removeprefix(f"{query.name}/") for stage in fragment.stages)
+            table.add_row(*map(Text, (*head, fragment.id, str(fragment.version), fragment.node, stages)))
+    return table
+
+
+def _nodes(nodes: list[NodeStatus]) -> Table:
+    table = Table("node", "runs", "held", "awaited", "rows waiting", box=None, pad_edge=False)
+    for node in nodes:
+        if node.running or node.held or node.awaited:
+            counts = (len(node.running), len(node.held), len(node.awaited))
+            table.add_row(Text(node.name), *(str(count) for count in counts), f"{node.buffered_rows:,}")
+    return table
