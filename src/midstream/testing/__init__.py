@@ -10,6 +10,8 @@ come from Hypothesis, from a seed or from a recording (`choices`); `coverage` co
 from midstream.testing.brute_force import BruteForceError, brute_force_snapshots
 from midstream.testing.choices import Choices, HypothesisChoices, Rejected, ReplayedChoices, SeededChoices
 from midstream.testing.coverage import Coverage
+from midstream.testing.deployment_cases import DeploymentCase, QueryCase
+from midstream.testing.deployment_steps import Change, CrashCoordinator, CrashNode, Flap, Replan, Step
 from midstream.testing.equivalence import BagDifference, assert_same_bag, assert_snapshot_equivalent, compare_bags
 from midstream.testing.generators import (
     CONDITIONS,
@@ -35,19 +37,27 @@ __all__ = [
     "WINDOWS",
     "BagDifference",
     "BruteForceError",
+    "Change",
     "Choices",
     "Coverage",
+    "CrashCoordinator",
+    "CrashNode",
+    "DeploymentCase",
+    "Flap",
     "HypothesisChoices",
     "Migrate",
     "MigrationCase",
     "OracleError",
     "Push",
+    "QueryCase",
     "Rebuild",
     "Rejected",
+    "Replan",
     "ReplayedChoices",
     "Scenario",
     "SeededChoices",
     "SnapshotSeries",
+    "Step",
     "assert_same_bag",
     "assert_snapshot_equivalent",
     "brute_force_snapshots",
