@@ -45,7 +45,7 @@ def topology() -> Topology:
 
 def plans() -> list[StagePlan]:
     query = ContinuousQuery(TEXT, [Stream("a", SCHEMA, "ts"), Stream("b", SCHEMA, "ts")])
-    return stage_plans("q", query.best_plan() if hasattr(query, "best_plan") else next(iter(query.plans())), {"a": ["N7"], "b": ["N8"]}, "N1")
+    return stage_plans("q", next(iter(query.plans())), {"a": ["N7"], "b": ["N8"]}, "N1")
 
 
 class SmallDeployment:
@@ -60,7 +60,6 @@ class SmallDeployment:
         self.envelopes: deque[Envelope] = deque()
         self.results: list[int] = []
         self._chunk_bytes = chunk_bytes
-        self._last_frontier = 0
         self.control += self.coordinator.deploy(plans())
         self.settle()
 

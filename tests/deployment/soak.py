@@ -18,9 +18,7 @@ from midstream.testing.soak_deployment import DeploymentFailure, DeploymentSoak,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Random deployments with faults, judged by two oracles."
-    )
+    parser = argparse.ArgumentParser(description="Random deployments with faults, judged by two oracles.")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--cases", type=int, default=10_000, help="stop when there were so many cases")
     parser.add_argument("--seed", default="", help="the seed that an earlier run printed; a new one by default")
