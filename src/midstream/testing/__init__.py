@@ -4,8 +4,8 @@ Two judges recompute a query's result from its text, the oracle with DuckDB and 
 Python; the equivalence checks compare results as snapshots, the generators make random queries with random input and
 random changes of their plans, and the scripted source plays written-down input, crashes included, into a run. Cases
 come from Hypothesis, from a seed or from a recording (`choices`); `coverage` counts what migration cases have met, and
-`soak` tries them by the thousand; deployment
-cases put queries on a topology that changes, with faults. Needs the packages duckdb and hypothesis, which midstream itself does not.
+`soak` tries them by the thousand. Deployment cases put queries on a topology that changes, with faults. Needs the
+packages duckdb and hypothesis, which midstream itself does not.
 """
 
 from midstream.testing.brute_force import BruteForceError, brute_force_snapshots
