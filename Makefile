@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak properties chaos bench lock clean
+.PHONY: help demo test check soak soak-deployment properties chaos bench lock clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 17
 
 demo: $(READY)  ## replace the plan of a running query on Spark: make demo ARGS="--strategy gen-mig --no-spark"
 	$(BIN)/midstream demo $(ARGS)
@@ -28,8 +28,12 @@ check: $(READY)  ## lint, types and import contracts only
 soak: $(READY)  ## random migrations on all cores, checked against DuckDB and a brute-force evaluation, failures shrunk: make soak MINUTES=60 CASES=100000 SEED=1
 	$(BIN)/python -m tests.property.soak --minutes $(or $(MINUTES),5) --seed "$(SEED)" $(if $(CASES),--cases $(CASES))
 
+soak-deployment: $(READY)  ## random deployments with faults in two processes, checked in the same way: make soak-deployment CASES=10000 MINUTES=60 SEED=1
+	$(BIN)/python -m tests.deployment.soak --minutes $(or $(MINUTES),60) --seed "$(SEED)" --cases $(or $(CASES),10000)
+
 # The files that say how many examples they try by tests/examples.py: few in make test, as many as you like here.
-PROPERTIES := tests/deployment/test_placement_amendment_random.py tests/property tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \
+PROPERTIES := tests/deployment/test_placement_amendment_random.py tests/deployment/test_deployment_cases.py tests/property \
+	tests/planning/test_partitioning.py tests/runtime/test_durable_cell.py \
 	tests/spark/test_sliding_cells.py tests/testing/test_brute_force_random.py tests/testing/test_oracle.py
 
 properties: $(READY)  ## the property tests with many random examples: make properties EXAMPLES=5000

@@ -1,242 +1,295 @@
-"""Faults put into the planner of deployments on purpose: the tests named beside each must find it.
+"""Faults put into the deployment on purpose: random deployment cases, or a directed test, must find each of them.
 
-    python -m tests.deployment.breakages             all of them, with the seconds that the tests took
-    python -m tests.deployment.breakages topology    those whose file, name or tests contain the word
+As ``tests/property/breakages.py`` does for migrations: each breakage replaces one piece of text of the source, in a
+copy; then random cases are played until one fails. Some faults cost time only, because whatever is lost is asked for
+again: those name the test that finds them.
+
+    python -m tests.deployment.breakages            all of them, with the number of the case that found each
+    python -m tests.deployment.breakages marker     those whose file or name contains the word
 
 Exit code 1 if one survives.
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
+import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 
-from tests.runtime.breakages import fault, main
+from tests.property.breakages import ROOT, Breakage, keep_compiled, sources
 
-TOPOLOGY, EVENTS, PLACEMENT = "deployment/topology.py", "deployment/topology_events.py", "deployment/placement.py"
-AMENDMENT, MOVING = "deployment/placement_amendment.py", "deployment/moving_stages.py"
-STAGES, STRATEGY, SLOTS = (
-    "deployment/stage_placement.py",
-    "deployment/placement_strategy.py",
-    "deployment/free_slots.py",
+CASES = 1000
+"""A breakage that survives as many has not been found."""
+SEED = "breakages"
+
+NODE, COORDINATOR, EDGE = "deployment/node_runtime.py", "deployment/coordinator.py", "deployment/logical_edge.py"
+INSTANCE, STORAGE, SIMULATION = (
+    "deployment/stage_instance.py",
+    "deployment/node_storage.py",
+    "deployment/simulation.py",
 )
-INITIAL, FRAGMENTS = "deployment/initial_placement.py", "deployment/fragments.py"
-CONTEXT, MARKER = "deployment/deployment_context.py", "deployment/reconfiguration_marker.py"
-FILES, TRACES = "deployment/topology_files.py", "deployment/published_traces.py"
 
-RANDOM = "tests/deployment/test_placement_amendment_random.py"
-ANY_BATCHES = f"{RANDOM}::test_any_batches_lead_to_a_valid_placement_that_changes_no_more_than_it_must"
-REFUSED = f"{RANDOM}::test_a_batch_that_is_refused_halfway_changes_nothing"
-SAME = f"{RANDOM}::test_the_placement_does_not_depend_on_how_the_topology_came_about"
-RECONSIDERED = f"{RANDOM}::test_a_placement_that_was_put_back_is_reconsidered"
-CASES, CONTEXT_TESTS = "tests/deployment/test_placement_amendment.py", "tests/deployment/test_deployment_context.py"
-TOPOLOGY_TESTS, FIGURES = "tests/deployment/test_topology.py", "tests/deployment/test_isqd_figures.py"
 
-ALL = (
-    # The topology
-    fault(
-        "a refused batch leaves what it dropped dropped", TOPOLOGY,
-        "            self._undo.append(lambda: out_of.__setitem__(key, value))", "            pass",
-        REFUSED,
+@dataclass(frozen=True)
+class DeploymentBreakage(Breakage):
+    """A fault, found by random cases unless a test is named."""
+
+    cases: str = "deployments"
+    test: str | None = None
+
+
+_B = DeploymentBreakage
+BREAKAGES = (
+    # What moves with a stage
+    _B(
+        "an empty state is moved", NODE,
+        "instance = StageInstance.restored(context.plan, files)",
+        "instance = StageInstance.restored(context.plan, files)\n"
+        "        instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
     ),
-    fault(
-        "a refused batch leaves what it added", TOPOLOGY,
-        "                self._undo.append(lambda: into.pop(key))", "                pass",
-        REFUSED,
+    _B(
+        "cursors are not moved", INSTANCE,
+        "end.generation, end.next_number, end.frontier = known.generation, known.next_number, known.frontier",
+        "end.generation, end.frontier = known.generation, known.frontier",
     ),
-    fault(
-        "changes are taken back in their own order", TOPOLOGY,
-        "                self._undo.pop()()", "                self._undo.pop(mark)()",
-        REFUSED,
+    _B(
+        "the frontier of an input is not moved", INSTANCE,
+        "end.generation, end.next_number, end.frontier = known.generation, known.next_number, known.frontier",
+        "end.generation, end.next_number = known.generation, known.next_number",
     ),
-    fault(
-        "neighbours are visited as they came", TOPOLOGY,
-        "return sorted({*self._parents.get(node, {}), *self._peers.get(node, {})})",
-        "return list({**self._parents.get(node, {}), **self._peers.get(node, {})})",
-        SAME,
+    _B(
+        "the outbox is not moved", INSTANCE,
+        "output.next_number, output.first_number = edges.next_number, edges.first_number",
+        "output.next_number, output.first_number = edges.next_number, edges.first_number\n"
+        "            edges = msgspec.structs.replace(edges, first_number=edges.next_number)",
     ),
-    fault(
-        "a cycle is not noticed", TOPOLOGY,
-        "        if link.child in above:", "        if link.child == link.parent:",
-        TOPOLOGY_TESTS,
+    _B(
+        "the numbers of messages begin anew", INSTANCE,
+        "output.next_number, output.first_number = edges.next_number, edges.first_number",
+        "output.next_number, output.first_number = edges.next_number - edges.first_number, 0",
     ),
-    fault(
-        "a lost node is only leaving", EVENTS,
-        "topology.lose_node(lost)", "topology.remove_node(lost)",
-        ANY_BATCHES,
+    _B(
+        "a stage that moves does not get its new route", NODE,
+        "instance.output.set_route(context.route, awaiting.generation)", "pass",
     ),
-    fault(
-        "a node may return in the batch in which it leaves", EVENTS,
-        "                    if node.id in gone:", "                    if False:",
-        TOPOLOGY_TESTS,
+    _B(
+        "chunks are taken in any order", NODE,
+        "if chunk.number == len(awaiting.chunks):", "if len(awaiting.chunks) < chunk.count:",
     ),
-    # Which edges are affected
-    fault(
-        "rows over a removed link are not looked at", AMENDMENT,
-        "            case RemoveLink(child, parent):\n                add_link(child, parent)",
-        "            case RemoveLink(child, parent):\n                pass",
-        ANY_BATCHES,
+    _B("the snapshot of a held stage shrinks", NODE, "keeps=edge not in self.running", "keeps=False"),
+    # Edges
+    _B(
+        "messages are discarded when they are sent", EDGE,
+        "                yield self.first_number + place, self.messages[place]\n"
+        "            self.next_to_send = self.next_number",
+        "                yield self.first_number + place, self.messages[place]\n"
+        "            self.messages.clear()\n"
+        "            self.first_number = self.next_to_send = self.next_number",
     ),
-    fault(
-        "rows that only pass a removed node are not looked at", AMENDMENT,
-        "                    add_link(node, other)", "                    pass",
-        ANY_BATCHES,
+    _B(
+        "messages are confirmed when they have come", NODE,
+        "Cursor(edge, end.generation, end.next_number, end.answers_connect)",
+        "Cursor(edge, end.generation, max([end.next_number - 1, *end.waiting]) + 1, end.answers_connect)",
     ),
-    fault(
-        "an edge that is cut off is never looked at again", AMENDMENT,
-        "            case AddLink(link):\n"
-        "                for place in (link.child, link.parent if link.is_peer else link.child, None):\n"
-        "                    add(placement.waiting_at(place))",
-        "            case AddLink(link):\n                pass",
-        ANY_BATCHES,
+    _B(
+        "a repeated message is taken again", EDGE,
+        "        if number >= self.next_number:\n            self.waiting[number] = content",
+        "        if True:\n            self.waiting[max(number, self.next_number)] = content",
     ),
-    fault(
-        "an edge waits for links of its own node only", AMENDMENT,
-        "frozenset({*reached, *filter(None, homes)})", "frozenset({*list(reached)[:1], *filter(None, homes)})",
-        ANY_BATCHES,
+    _B(
+        "the fence is ignored for connections", EDGE,
+        "        if generation < self.generation:\n            return\n        self.generation, self.way_back",
+        "        self.generation, self.way_back",
+        test="tests/deployment/test_logical_edge.py",
     ),
-    fault(
-        "an edge does not wait for a node to return", AMENDMENT,
-        "frozenset({*reached, *filter(None, homes)})", "frozenset(reached)",
-        ANY_BATCHES,
+    _B(
+        "the fence is ignored for messages", EDGE,
+        "        if generation < self.generation:\n            return\n        if number",
+        "        if number",
+        test="tests/deployment/test_logical_edge.py",
     ),
-    fault(
-        "an edge that waits for a state waits where it is", AMENDMENT,
-        "None if edge in change.waiting_for_state else frozenset", "frozenset",
-        ANY_BATCHES,
+    _B(
+        "a connection is never found broken", EDGE,
+        "if (self.messages or not self.is_connected) and self.patience.is_over():", "if False:",
     ),
-    fault(
-        "a query to reconsider is not looked at", AMENDMENT,
-        "affected.setdefault(query, set()).update(placement.of(query).routes)", "pass",
-        RECONSIDERED,
+    _B(
+        "a frontier may move back", EDGE,
+        'assert content.frontier >= self.frontier, "I7: a frontier never moves back"', "pass",
+        test="tests/deployment/test_logical_edge.py",
     ),
-    # Which stages move
-    fault(
-        "a stage moves although it can be reached", MOVING,
-        "                if node is not None and node in reachable:",
-        "                if node is not None and node in reachable and self._plan.stages[above].pinned_to:",
-        ANY_BATCHES,
+    # Nodes
+    _B(
+        "a stage goes on where it has ended", NODE,
+        "                del self.running[stage]\n                self.held[stage]", "                self.held[stage]",
     ),
-    fault(
-        "a pinned stage is passed", MOVING,
-        "                if self._plan.stages[above].pinned_to is not None:\n                    return None",
-        "                if self._plan.consumer_of(above) is None:\n                    return None",
-        ANY_BATCHES,
+    _B(
+        "a held stage goes on taking messages", NODE,
+        "for instance in list(self.running.values()):\n                self._work_on(instance)",
+        "for instance in [*self.running.values(), *(held.instance for held in self.held.values())]:\n"
+        "                self._work_on(instance)",
     ),
-    fault(
-        "the other producers of a moving stage are not asked", MOVING,
-        "(edge in self._broken or self._plan.consumer_of(edge) in moving)", "edge in self._broken",
-        CASES,
+    _B(
+        "the marker is not passed on", NODE,
+        "            instance.output.append(marker)", "            pass",
+        test="tests/deployment/test_isqd_figure_6.py",
     ),
-    fault(
-        "a stage moves where its state cannot follow", MOVING,
-        "return passed if self._states_can_follow(edge, passed) else None", "return passed",
-        CASES,
+    _B(
+        "a late Prepare is not ignored", NODE,
+        "        if generation < self.generations.get(query, 0):\n            return\n        if generation > self",
+        "        if generation != self",
     ),
-    fault(
-        "stages that moved for an edge that is cut off after all move nevertheless", MOVING,
-        "restart = edge in counted_on", "restart = False",
-        CASES,
+    _B(
+        "a repeated Prepare is taken for a new one", NODE,
+        "if generation > self.generations.get(query, 0):", "if generation >= self.generations.get(query, 0):",
     ),
-    fault(
-        "stages are asked from the sink downwards", MOVING,
-        "for edge in self._stages:\n                    if edge in hopeless",
-        "for edge in reversed(self._stages):\n                    if edge in hopeless",
-        ANY_BATCHES,
+    _B(
+        "an Abort ends a stage that has begun", NODE,
+        "        if self._runs_since(stage, generation):\n"
+        "            self._report(Installed(self.name, query, generation, stage))\n"
+        "            return",
+        "        self.running.pop(stage, None)",
     ),
-    # Where they go
-    fault(
-        "slots are not counted", SLOTS,
-        "        self._taken[node] += 1", "        pass",
-        ANY_BATCHES,
+    _B(
+        "an Abort does not keep a stage from beginning", NODE,
+        "        if awaiting is not None and awaiting.generation == generation:\n            del self.awaiting[stage]",
+        "        pass",
     ),
-    fault(
-        "a stage that leaves keeps its slot", SLOTS,
-        "        self._taken[node] -= 1", "        pass",
-        CASES,
+    _B(
+        "a resumed stage is ended by a late marker", NODE,
+        "                    self.contexts.get((query, generation), {}).pop(stage, None)\n"
+        "                    self._report(Resumed",
+        "                    self._report(Resumed",
+        test="tests/deployment/test_node_runtime.py",
     ),
-    fault(
-        "a stage is placed where its consumer cannot be reached", STRATEGY,
-        "if has_room(node) and (towards is None or topology.path(node, towards) is not None):", "if has_room(node):",
-        ANY_BATCHES,
+    _B(
+        "a commit drops what other queries hold", NODE,
+        "if _query_of(h) == query and h.generation <= generation", "if h.generation <= generation",
     ),
-    fault(
-        "inputs that are cut off have a say", STAGES,
-        "return [node for node in placed if topology.path(node, towards) is not None]", "return placed",
-        ANY_BATCHES,
+    # Storage
+    _B(
+        "contexts are not stored", STORAGE,
+        "for (query, generation), contexts in node.contexts.items()", "for (query, generation), contexts in ()",
     ),
-    fault(
-        "a route is kept although a link of it is gone", AMENDMENT,
-        "if not is_between or (edge in examined and route is not None and not topology.is_route(route)):",
-        "if not is_between:",
-        ANY_BATCHES,
+    _B("held stages are not stored", STORAGE, "for stage, held in stored.held.items():", "for stage, held in ():"),
+    # The coordinator
+    _B(
+        "a stage is resumed before its call back is confirmed", COORDINATOR,
+        "                generation.called_back[stage] = target\n",
+        "                generation.called_back[stage] = target\n"
+        "                instructions.append((move.source, Resume(generation.query, generation.number, stage)))\n",
     ),
-    fault(
-        "the edges of a replaced placement stay listed", PLACEMENT,
-        "            del index[key][stage]\n",
-        "            index[key].pop(stage) if index is self._stages_on else None\n",
-        ANY_BATCHES,
+    _B(
+        "the commit does not wait for stages to begin", COORDINATOR,
+        "waits = generation.unacted or generation.uninstalled or generation.called_back or generation.resuming",
+        "waits = generation.unacted",
     ),
-    fault(
-        "a lost state is not reported", AMENDMENT,
-        "                lost.append(stage)", "                pass",
-        ANY_BATCHES,
+    _B(
+        "the marker enters before all are prepared", COORDINATOR,
+        'if generation.phase == "prepare" and not generation.unprepared:', 'if generation.phase == "prepare":',
+        test="tests/deployment/test_isqd_figure_6.py",
     ),
-    # What is deployed
-    fault(
-        "stages on one node are fragments of their own", FRAGMENTS,
-        "if placement.nodes.get(producer) == node]", "if placement.nodes.get(producer) == node and False]",
-        CONTEXT_TESTS,
+    _B(
+        "a stage whose node is lost begins without its state", COORDINATOR,
+        "awaits_state=move is not None and move.source is not None",
+        "awaits_state=bool(state_paths.get(stage))",
     ),
-    fault(
-        "a fragment that is cut off forgets its route", CONTEXT,
-        "if route is None and old.output == stages[-1]:", "if False:",
-        CONTEXT_TESTS,
+    _B(
+        "lost states are not rescued", COORDINATOR,
+        "if stage in lost and stage not in generation.called_back", "if False",
     ),
-    fault(
-        "a changed fragment keeps its version", CONTEXT,
-        "fragment = replace(fragment, version=old.version + 1)", "fragment = replace(fragment, version=old.version)",
-        FIGURES,
+    _B("lost nodes are waited for", COORDINATOR, "self._wait_no_longer_for(lost, generation)", "pass"),
+    _B(
+        "a stage that came back is thought to have moved", COORDINATOR,
+        "actual = _with_returned(generation)", "actual = generation.after",
     ),
-    fault(
-        "a fragment is continued on another node", CONTEXT,
-        "            if old.node == node:", "            if old.node:",
-        FIGURES,
+    _B(
+        "what was given up is thought to have happened", COORDINATOR,
+        "        self.given_up += 1\n        self.placement.put(generation.before)", "        self.given_up += 1",
     ),
-    fault(
-        "state that changes its fragment on one node is not handed over", CONTEXT,
-        "if stage in targets and targets[stage].id != source.id",
-        "if stage in targets and targets[stage].node != source.node",
-        CONTEXT_TESTS,
+    _B(
+        "a state whose path is cut is not sent on another one", COORDINATOR,
+        "instructions.append((move.source, RerouteState(stage, generation.number, found)))\n            elif",
+        "found = generation.state_paths[stage] = path\n            elif",
     ),
-    fault(
-        "a fragment with state is drained without handing it over", CONTEXT,
-        "            if fragment.id in handing_over:", "            if False:",
-        FIGURES,
-    ),
-    fault(
-        "the marker is expected over links that are gone", MARKER,
-        "        return topology.is_route(producer.route)", "        return True",
-        FIGURES,
-    ),
-    fault(
-        "lost nodes are told to undeploy", CONTEXT,
-        "        if fragment.node in topology.nodes or fragment.node in topology.leaving\n", "",
-        CONTEXT_TESTS,
-    ),
-    # Files
-    fault(
-        "neighbours below the cloud are a hierarchy", FILES,
-        "for other in below if one < other and one in children[other]",
-        "for other in below if one > other > one and one in children[other]",
-        "tests/deployment/test_topology_files.py",
-    ),
-    fault(
-        "the device that came last moves first", TRACES,
-        "present[edge].popleft()", "present[edge].pop()",
-        "tests/deployment/test_published_traces.py::test_the_generated_file_equals_the_published_one",
+    _B("the end of the coordinator's log is lost", SIMULATION, "for told in self._log:", "for told in self._log[:-1]:"),
+    _B(
+        "questions are asked without patience", "deployment/patience.py",
+        "        if self.looks < self.limit:\n            return False\n", "",
+        test="src/midstream/deployment/patience.py",
     ),
 )  # fmt: skip
 
 
+def found(tree: Path, breakage: DeploymentBreakage, seed: str, cases: int) -> dict[str, object]:
+    """The number of the first random case that fails with the sources in the tree, or whether the test does."""
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
+    if breakage.test is not None:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", breakage.test]
+        done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+        return {"case": breakage.test if done.returncode else None, "failure": "directed test"}
+    command = [sys.executable, "-m", "tests.deployment.breakages", "--play", "--seed", seed, "--cases", str(cases)]
+    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"case": 0, "failure": done.stderr.strip().rpartition("\n")[2]}
+    return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
+
+
+def play(seed: str, cases: int) -> None:
+    """In the copy: print after how many cases the first one failed."""
+    from midstream.testing.soak_deployment import deployment_trials
+
+    gc.disable()
+    number = 0
+    for scenario in count():
+        gc.collect()
+        for trial in deployment_trials(f"{seed} {scenario}"):
+            number += 1
+            if trial.failure is not None:
+                message = trial.failure.message.partition("\n")[0][:80]
+                print(json.dumps({"case": number, "failure": f"{trial.failure.kind}: {message}"}))
+                return
+        if number >= cases:
+            print(json.dumps({"case": None, "failure": None}))
+            return
+
+
+def main(words: list[str], seed: str, cases: int) -> int:
+    chosen = [b for b in BREAKAGES if not words or any(word in f"{b.file} {b.name}" for word in words)]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        for part in ("src", "tests"):
+            shutil.copytree(ROOT / part, tree / part)
+        shutil.copy(ROOT / "pyproject.toml", tree)
+        keep_compiled(tree)
+        for breakage in chosen:
+            path = tree / "src" / "midstream" / breakage.file
+            right = path.read_text()
+            path.write_text(sources(breakage))
+            result = found(tree, breakage, seed, cases)
+            path.write_text(right)
+            survivors += result["case"] is None
+            print(f"{result['case'] or 'SURVIVED'!s:>8}  {breakage.name} ({result['failure']})", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} found within {cases} cases")
+    return 1 if survivors else 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], ALL))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--seed", default=SEED)
+    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.play:
+        play(given.seed, given.cases)
+    else:
+        sys.exit(main(given.words, given.seed, given.cases))

@@ -4,17 +4,15 @@ import ast
 
 import pytest
 
-from tests.deployment.breakages import ALL
-from tests.property.breakages import ROOT, sources
+from tests.deployment.breakages import BREAKAGES
+from tests.property.breakages import sources
 
 
-@pytest.mark.parametrize("breakage", ALL, ids=lambda breakage: breakage.name)
-def test_a_breakage_is_put_into_code_that_stays_python_and_the_tests_for_it_are_there(breakage):
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
+def test_a_breakage_is_put_into_code_that_stays_python(breakage):
     assert breakage.wrong != breakage.right
     ast.parse(sources(breakage))
-    for file, _, test in (name.partition("::") for name in breakage.tests):
-        assert f"def {test}" in (ROOT / file).read_text()
 
 
 def test_breakages_have_names_of_their_own():
-    assert len({breakage.name for breakage in ALL}) == len(ALL) >= 30
+    assert len({breakage.name for breakage in BREAKAGES}) == len(BREAKAGES) >= 30

@@ -446,7 +446,7 @@ def main(words: list[str], seed: str = SEED, cases: int = CASES) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(ROOT / "src", tree / "src")
-        _keep_compiled(tree)
+        keep_compiled(tree)
         for breakage in chosen:
             path = tree / "src" / "midstream" / breakage.file
             right = path.read_text()
@@ -461,7 +461,7 @@ def main(words: list[str], seed: str = SEED, cases: int = CASES) -> int:
     return 1 if survivors else 0
 
 
-def _keep_compiled(tree: Path) -> None:
+def keep_compiled(tree: Path) -> None:
     """Compile anew only the functions of a file that has changed: no breakage is in code that others are made of."""
     path = tree / "src" / "midstream" / "engine" / "kernels.py"
     text, whole = path.read_text(), "cache._source_stamp = _SOURCES"

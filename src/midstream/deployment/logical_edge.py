@@ -56,11 +56,11 @@ class ProducerEnd:
         self.is_connected = self.has_asked = False
         self.patience.answered()
 
-    def take_cursor(self, next_expected: int, answers_connect: bool) -> None:
-        """Drop what the consumer has taken; begin there if it answers a new connection."""
+    def take_cursor(self, next_expected: int, answers_connect: bool, keeps: bool = False) -> None:
+        """Drop what the consumer has taken, unless it is to be kept; begin there if it answers a new connection."""
         assert next_expected <= self.next_number, "I3: nobody has taken what was never sent"
         self.patience.answered()
-        while self.first_number < next_expected:
+        while self.first_number < next_expected and not keeps:
             self.messages.popleft()
             self.first_number += 1
         if answers_connect:

@@ -245,7 +245,8 @@ class NodeRuntime:
             case Cursor(edge, generation, next_expected, answers_connect):
                 for instance in self._instances(edge):
                     if generation == instance.output.generation:
-                        instance.output.take_cursor(next_expected, answers_connect)
+                        # The snapshot of a held stage stays as it is, whoever reads it and whenever.
+                        instance.output.take_cursor(next_expected, answers_connect, keeps=edge not in self.running)
                         self._touch(edge)
             case StateChunk() as chunk:
                 self._take_chunk(chunk, way_back)

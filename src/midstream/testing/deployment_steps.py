@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from midstream.deployment.topology import Topology
@@ -118,7 +118,8 @@ def code_of(value: Any) -> str:
     """The value as Python code, without the options that have their default."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(code_of, value)) + ("," if len(value) == 1 else "") + ")"
-    if not is_dataclass(value) or not vars(type(value))["__dataclass_params__"].repr:
+    made = getattr(type(value), "__dataclass_params__", None)
+    if made is None or not made.repr:
         return repr(value)
     written, by_name = [], False
     for place in fields(value):

@@ -286,7 +286,7 @@ class _DeploymentWriter:
             and (child in self._devices or child not in self.topology.reachable_from(node))
         ]  # fmt: skip
         if child in self._devices and len(candidates) > 1:
-            candidates.remove(SINK)
+            candidates = [node for node in candidates if node != SINK]
         return self._choices.pick(sorted(candidates)) if candidates else None
 
     def _some(self, names: Sequence[str]) -> list[str]:

@@ -1,0 +1,85 @@
+"""Nodes that are lost, removed or crash while a generation concerns them: small cases of what random ones found."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from midstream import Stream
+from midstream.deployment.simulation import Costs
+from midstream.deployment.topology import Link, Node
+from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
+from midstream.testing import Change, CrashNode, DeploymentCase, QueryCase, Scenario, Step
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+TO_E2 = (RemoveLink("d1", "e1"), AddLink(Link("d1", "e2")), RemoveLink("d2", "e1"), AddLink(Link("d2", "e2")))
+TO_CLOUD = (AddLink(Link("d1", "cloud")), AddLink(Link("d2", "cloud")))
+
+
+def case(*steps: Step, costs: Costs | None = None) -> DeploymentCase:
+    """A join at e1 of what arises at d1 and d2, with an e2 to go to."""
+    scenario = Scenario.from_rows(
+        "SELECT x.k FROM a [RANGE 20] x, b [RANGE 20] y WHERE x.k = y.k",
+        [Stream("a", SCHEMA, "ts"), Stream("b", SCHEMA, "ts")],
+        [{"a": [(t, t % 3)], "b": [(t, t % 2)]} for t in range(1, 13)],
+    )
+    return DeploymentCase(
+        [Node("cloud"), Node("e1"), Node("e2"), Node("d1", slots=1), Node("d2", slots=1)],
+        [Link("e1", "cloud"), Link("e2", "cloud"), Link("d1", "e1"), Link("d2", "e1")],
+        [QueryCase("q", scenario, {"a": ("d1",), "b": ("d2",)})],
+        steps,
+        push_every=20.0,
+        costs=costs or Costs(),
+        chunk_bytes=200,
+    )
+
+
+@pytest.mark.parametrize("moment", ["prepare", "mark", "transfer", "commit"])
+@pytest.mark.parametrize("lost", ["e1", "e2"])
+def test_a_node_is_lost_at_any_moment_of_a_move(moment, lost):
+    played = case(Step(50.0, Change(TO_E2)), Step(0.0, Change((LoseNode(lost), *TO_CLOUD)), moment)).check()
+    assert played.met["node lost"] == 1 and played.met[f"node lost during {moment}"] == 1
+
+
+@pytest.mark.parametrize("moment", ["prepare", "mark", "transfer", "commit"])
+def test_both_nodes_of_a_move_are_lost(moment):
+    both = (LoseNode("e1"), LoseNode("e2"), *TO_CLOUD)
+    played = case(Step(50.0, Change(TO_E2)), Step(0.0, Change(both), moment)).check()
+    assert played.met["node lost"] == 2
+
+
+def test_a_generation_given_up_does_not_wait_for_the_lost_node_that_it_was_to_use():
+    slow = Costs(control=20.0)
+    move = Step(50.0, Change((RemoveNode("e1"), AddLink(Link("d1", "e2")), AddLink(Link("d2", "e2")))))
+    played = case(move, Step(0.0, Change((LoseNode("e2"), *TO_CLOUD)), "prepare"), costs=slow).check()
+    assert played.met["generation given up"] == 1
+
+
+def test_a_node_that_comes_back_while_its_state_is_rescued_is_refused():
+    lose = Step(50.0, Change((LoseNode("e1"), *TO_E2[1::2])))
+    back = Step(0.0, Change((AddNode(Node("e1")), AddLink(Link("e1", "cloud")))), "prepare")
+    played = case(lose, back).check()
+    assert played.met["request refused"] == 1 and played.met["state rescued from a lost node"] == 1
+
+
+def test_the_state_of_a_leaving_node_waits_for_a_way_or_for_the_loss_of_the_node():
+    # d1, d2 → below → e1 → above → cloud: e1 leaves, then all that leads away from it is lost.
+    leave = Step(50.0, Change((RemoveNode("e1"), AddLink(Link("below", "cloud")))))
+    lose = Step(0.0, Change((LoseNode("above"), LoseNode("below"), *TO_CLOUD)), "mark")
+    chain = [Link("d1", "below"), Link("d2", "below"), Link("below", "e1"), Link("e1", "above"), Link("above", "cloud")]
+    relays = [Node("above", slots=0), Node("below", slots=0)]
+    played = replace(case(leave, lose), nodes=[*case().nodes, *relays], links=chain).check()
+    assert played.met["state rescued from a lost node"] == 1
+
+
+def test_a_node_that_is_lost_while_it_is_down_does_not_come_back():
+    crash = Step(0.0, CrashNode("e1", 30.0), "transfer")
+    played = case(Step(50.0, Change(TO_E2)), crash, Step(0.0, Change((LoseNode("e1"),)))).check()
+    assert played.met["node lost"] == 1
+
+
+@pytest.mark.parametrize("moment", ["prepare", "mark", "transfer", "commit"])
+@pytest.mark.parametrize("node", ["e1", "e2", "d1", "cloud"])
+def test_a_node_crashes_at_any_moment_of_a_move(moment, node):
+    played = case(Step(50.0, Change(TO_E2)), Step(0.0, CrashNode(node, 40.0), moment)).check()
+    assert played.met[f"node crashed during {moment}"] == 1
