@@ -431,7 +431,7 @@ class Simulation:
             by_query.setdefault(_query_of(message), []).append((node, message))
         for query, own in by_query.items():
             begins = max(self.now, self._served_until.get(query, 0.0))
-            if self._threads:
+            if self.costs.threads is not None:
                 begins = max(begins, heapq.heappop(self._threads))
             if planned and any(isinstance(message, Prepare) for _, message in own):
                 begins += self.costs.plan
@@ -439,7 +439,7 @@ class Simulation:
                 arrive = partial(self._control_message, partial(self._hear, node, message))
                 self.at(begins + number * self.costs.call, arrive)
             self._served_until[query] = begins + len(own) * self.costs.call
-            if self._threads:
+            if self.costs.threads is not None:
                 heapq.heappush(self._threads, self._served_until[query])
 
     def _hear(self, node: NodeId, message: Control) -> None:
