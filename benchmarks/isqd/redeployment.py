@@ -270,8 +270,12 @@ def _table(runs: dict[str, dict[str, dict[Any, Outcome]]]) -> dict[str, Any]:
 
 def figure_9() -> bool:
     """The number of mobile sources per query, changes every two seconds."""
-    stateless = {n: {m: run(f"stateless_8_sources_{m}_mobile", n, 2.0) for m in (1, 2, 4, 8)} for n in APPROACHES}
-    stateful = {n: {m: run(f"stateful_16_sources_{m}_mobile", n, 2.0) for m in (2, 4, 8, 16)} for n in APPROACHES}
+    # HSQD fails with the fewest mobile sources already: it is not run with more.
+    tried = {name: 1 if name == "HSQD" else 4 for name in APPROACHES}
+    stateless, stateful = (
+        {n: {m: run(f"{setup}_{m}_mobile", n, 2.0) for m in mobile[:first]} for n, first in tried.items()}
+        for setup, mobile in (("stateless_8_sources", (1, 2, 4, 8)), ("stateful_16_sources", (2, 4, 8, 16)))
+    )
     runs = {"stateless": stateless, "stateful": stateful}
     drawing, series = _compare(
         "ISQD, figure 9, simulated", [(name, "mobile sources per query", each) for name, each in runs.items()]
@@ -290,8 +294,8 @@ def figure_9() -> bool:
     seen = (
         f"stateless: HCQD {hcqd[1].busy_s:.0f} to {hcqd[8].busy_s:.0f} s, ISQD {isqd[1].busy_s:.1f} to"
         f" {isqd[8].busy_s:.1f} s,"
-        f" so {100 * (1 - 1 / all_mobile):.0f} % lower at 8 of 8 mobile; stateful: HCQD handles"
-        f" {min(o.handled / o.batches for o in stateful['HCQD'].values()):.0%} or more, ISQD"
+        f" so {100 * (1 - 1 / all_mobile):.0f} % lower at 8 of 8 mobile; stateful: HCQD"
+        f" {stateful['HCQD'][2].busy_s:.0f} to {stateful['HCQD'][16].busy_s:.0f} s, ISQD"
         f" {stateful['ISQD'][2].busy_s:.1f} to {stateful['ISQD'][16].busy_s:.1f} s and all."
     )
     figure = PaperFigure(
