@@ -281,13 +281,16 @@ class HolisticNode(NodeRuntime):
 
     def __init__(self, name: NodeId, chunk_bytes: int = 1 << 20) -> None:
         super().__init__(name, chunk_bytes)
-        self.backup: dict[str, list[Arrival]] = {}
-        """What arose at each stream's source and is not yet final at the sink."""
+        self.backup: dict[StageId, list[Arrival]] = {}
+        """What arose at each source and is not yet final at the sink."""
         self._registered: dict[str, tuple[DeployStage, ...]] = {}
         self._had: dict[StageId, dict[StageId, _Had]] = {}
+        self._streams: dict[StageId, str] = {}
 
     def _feed(self, arrival: Arrival) -> None:
-        self.backup.setdefault(arrival.stream, []).append(arrival)
+        for stage, kept in self.backup.items():
+            if self._streams[stage] == arrival.stream:
+                kept.append(arrival)
         super()._feed(arrival)
 
     def _prepare(self, message: Any) -> None:
@@ -296,8 +299,12 @@ class HolisticNode(NodeRuntime):
             self._remember(context.stage)
 
     def _remember(self, stage: StageId) -> None:
-        """Let a sink that begins know what it has had."""
+        """Let a sink that begins know what it has had, and let a source keep what it gives."""
         instance = self.running.get(stage)
+        stream = None if instance is None else self._stream_of(instance)
+        if stream is not None:
+            self._streams[stage] = stream
+            self.backup.setdefault(stage, [])
         if instance is not None and instance.is_sink and not isinstance(_any(instance.inputs.values()), _SinkEnd):
             had = self._had.setdefault(stage, {})
             instance.inputs = {
@@ -335,14 +342,11 @@ class HolisticNode(NodeRuntime):
             instance = self.running[stage] = self.instances(context.plan, context.route, message.generation)
             self._remember(stage)
             self._touch(stage)
-            stream = self._stream_of(instance)
-            if stream is not None:
-                kept = [
-                    a for a in self.backup.get(stream, ()) if a.at_least is None or a.at_least > message.replay_from
-                ]
-                self.backup[stream] = []
+            if stage in self.backup:
+                kept = [a for a in self.backup[stage] if a.at_least is None or a.at_least > message.replay_from]
+                self.backup[stage] = kept
                 for arrival in kept:
-                    self._feed(arrival)
+                    instance.feed(arrival.table, arrival.at_least)
 
     def _stream_of(self, instance: Any) -> str | None:
         source = instance.plan.source

@@ -72,7 +72,7 @@ __all__ = ["CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoin
 CHUNK_BYTES = 1 << 20
 """A snapshot is sent in pieces of so many bytes, so that its first pieces are further on while the last are read."""
 CHUNKS_AHEAD = 64
-"""So many pieces are under way at most before the first is confirmed."""
+"""So many pieces are under way at most, for each hop, before the first is confirmed."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,8 @@ class NodeRuntime:
                     self._post(end.way_back, Cursor(edge, end.generation, end.next_number, end.answers_connect))
                     end.is_to_answer = end.answers_connect = False
         for stage, held in self.held.items():
-            last = min(len(held.chunks), held.confirmed + CHUNKS_AHEAD) if held.path else 0
+            ahead = CHUNKS_AHEAD * max(1, len(held.path) - 1)
+            last = min(len(held.chunks), held.confirmed + ahead) if held.path else 0
             for number in range(held.next_to_send, last):
                 chunk = StateChunk(stage, held.generation, number, len(held.chunks), held.chunks[number])
                 self._post(held.path, chunk)

@@ -82,7 +82,7 @@ class Costs:
     plan: float = 0.1
     """Per query that the coordinator plans anew."""
     call: float = 0.0
-    """What a message to a node takes the thread of the coordinator that sends it."""
+    """What a message to a node takes the thread of the coordinator that sends it: once for each context in it."""
     threads: int | None = None
     """How many queries the coordinator serves at once, each in a thread of its own; None: all."""
     cores: int | None = None
@@ -492,15 +492,15 @@ class Simulation:
             by_query.setdefault(_query_of(message), []).append((node, message))
         for query, own in by_query.items():
             begins = max(self.now, self._served_until.get(query, 0.0))
-            if self._threads:
+            if self.costs.threads is not None:
                 begins = max(begins, heapq.heappop(self._threads))
             if planned and any(isinstance(message, Prepare) for _, message in own):
                 begins += self.costs.plan
-            for number, (node, message) in enumerate(own, 1):
-                arrive = partial(self._control_message, partial(self._hear, node, message))
-                self.at(begins + number * self.costs.call, arrive)
-            self._served_until[query] = begins + len(own) * self.costs.call
-            if self._threads:
+            for node, message in own:
+                begins += self.costs.call * (len(message.contexts) if isinstance(message, Prepare) else 1)
+                self.at(begins, partial(self._control_message, partial(self._hear, node, message)))
+            self._served_until[query] = begins
+            if self.costs.threads is not None:
                 heapq.heappush(self._threads, self._served_until[query])
 
     def _hear(self, node: NodeId, message: Control) -> None:
