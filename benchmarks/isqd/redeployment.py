@@ -311,7 +311,7 @@ def figure_9() -> bool:
         " at the highest stateful counts",
         _settings(1).replace("120 s of changes", "40 s of changes"),
     )
-    holds = isqd[8].busy_s > 2 * isqd[1].busy_s and not stateless["HSQD"][1].completes
+    holds = isqd[8].busy_s > 2 * isqd[1].busy_s and not stateful["HCQD"][2].completes
     return save_figure(figure, drawing, figures, holds, seen, series, Bar("ISQD: share handled", 1.0, at_least=True))
 
 
