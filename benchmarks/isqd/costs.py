@@ -9,15 +9,13 @@ numbers were fitted; ISQD's numbers and all ratios are read off.
 - threads: 1 (HSQD) or 8 (HCQD, ISQD), the published settings;
 - 64 cores, those of the paper's server: when more nodes work at once, each takes longer;
 - assumed, not fitted: 0.1 µs per tuple at each node (the cloud node is then busy for 16 % of the time with 1.6 million
-  tuples/s), 0.1 ms for a node's step, 0.2 ms for a message from or to the coordinator, 1 ms for planning a query (our
-  planner takes less).
+  tuples/s), 0.1 ms for a node's step, 0.2 ms for a message from or to the coordinator, 1 ms for planning a query.
 
-With these, 10 queries on 8 threads take two rounds of 104 ms at 2 sources, that is 25 s for 120 batches: what the paper
-reports for HCQD, which was not used for the fit.
+HCQD was not used for the fit: with 2 sources it takes 28 s here and 25 s in the paper.
 
 **Measured on Spark**: a node steps with the micro-batches of its site, of which none is shorter than 0.3 s
 (``results/spark_fixed_cost.json``); a row costs 0.7 µs (1.4 million packed rows/s into the operator); a control message
-waits for the next micro-batch, half of one in the mean, and costs the coordinator the writing of a file.
+waits for the next micro-batch, half of one in the mean. Assumed: 1 ms for a call (writing a file) and for planning.
 """
 
 from __future__ import annotations

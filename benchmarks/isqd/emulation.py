@@ -175,15 +175,18 @@ def emulate(
     warm_up_s: float = WARM_UP_S,
     settle: bool = False,
     cores: int | None = 0,
+    tuples_per_s: float | None = None,
     seed: int = 0,
 ) -> Outcome:
     """Run it. ``settle``: go on until nothing waits, so that missing rows would be lost ones.
 
-    ``cores``: other than the cost set's; None: any number.
+    ``cores``: other than the cost set's; None: any number. ``tuples_per_s``: of a source; None: as in the paper.
     """
     began = time.perf_counter()
     trace = setup.trace()
-    tuples = (STATEFUL_TUPLES_PER_S if setup.is_stateful else STATELESS_TUPLES_PER_S) / rows_per_s
+    if tuples_per_s is None:
+        tuples_per_s = STATEFUL_TUPLES_PER_S if setup.is_stateful else STATELESS_TUPLES_PER_S
+    tuples = tuples_per_s / rows_per_s
 
     def linked(link: Link) -> Link:
         return replace(link, latency_ms=cost_set.hop_ms(tuples), bandwidth_mbit_per_s=bandwidth_mbit_per_s)

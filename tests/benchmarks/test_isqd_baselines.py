@@ -158,6 +158,11 @@ def test_state_in_chunks_takes_the_sum_of_hops_and_bytes_and_store_and_forward_t
         assert transfer_time(NETWORK, 16, between, is_chunked) == pytest.approx(expected, rel=0.05)
 
 
+def test_chunks_fill_long_ways_too():
+    """As many may be under way as the hops can hold: 64 in all would keep the links idle half of the time."""
+    assert transfer_time(NETWORK, 256, 8, True) == pytest.approx(NETWORK.formula_ms(256, 8, True), rel=0.05)
+
+
 def test_rebuilding_a_state_costs_the_joins_work_on_top_of_the_replay():
     alone, with_work = (replay_time(NETWORK, 16, 2, work_ms) for work_ms in (0.0, 1_000.0))
     assert alone < 200
