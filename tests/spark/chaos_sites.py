@@ -50,6 +50,8 @@ TEXT = "SELECT a.id AS a, b.id AS b FROM a [RANGE 400], b [RANGE 400] WHERE a.k 
 ROWS, KEYS, TICKS = 30, 25, 300
 """Of a device in one round: so many rows, with keys up to this, over so many ticks."""
 ROUND_SECONDS = 4.0
+KILLS_PER_MOVE = 2
+LONGEST_MOVE_SECONDS = 120.0
 SITES = ("centre", "west", "east")
 
 
@@ -114,7 +116,11 @@ class Conductor:
     # What happens
 
     def _disturb(self) -> None:
-        next_round = next_move = next_fault = next_kill = time.monotonic()
+        """Move devices, and kill while the stages follow them; the next move comes when they have, or after a while."""
+        next_round = next_move = next_kill = time.monotonic()
+        next_fault = next_move + self.chance.uniform(5, 20)
+        latest_move = 0.0
+        kills = 0
         due: dict[str, float] = {}
         victim = self._next_victim()
         while sum(self.killed.values()) < self.kills or due:
@@ -122,29 +128,33 @@ class Conductor:
             if now >= next_round:
                 next_round = now + ROUND_SECONDS
                 self._feed()
-            if now >= next_move:
-                next_move = now + self.chance.uniform(2, 5) * ROUND_SECONDS
+            if now >= next_move and (self._is_idle() or now > latest_move + LONGEST_MOVE_SECONDS):
                 self._submit(next(self.batches).events)
+                latest_move, next_move = now, now + self.chance.uniform(1, 3) * ROUND_SECONDS
+                kills, next_kill = KILLS_PER_MOVE, now + self.chance.uniform(0, 8)
             if now >= next_fault:
-                next_fault = now + self.chance.uniform(1, 4) * ROUND_SECONDS
+                next_fault = now + self.chance.uniform(5, 20)
                 self.chance.choice([self._interrupt, self._cut_link])()
             for name in [name for name, moment in due.items() if now >= moment]:
                 del due[name]
                 self.running.start(name)
-            if now >= next_kill and victim not in due and self._has_worked(victim):
+            if kills and now >= next_kill and victim not in due and self._has_worked(victim):
                 self.running.kill(victim)
                 self.killed["coordinator" if victim == COORDINATOR else "site"] += 1
                 self._say(f"killed {victim}")
                 self.batches_before[victim] = self._batches(victim)
                 due[victim] = now + self.chance.uniform(0, 6)
-                next_kill = now + self.chance.uniform(1, 12)
+                next_kill = now + self.chance.uniform(1, 8)
                 victim = self._next_victim()
-                if sum(self.killed.values()) == self.kills:
-                    next_kill = float("inf")
+                kills = min(kills - 1, self.kills - sum(self.killed.values()))
             self._restore(now)
             self._lose_messages(now)
             self.running.check()
             time.sleep(0.05)
+
+    def _is_idle(self) -> bool:
+        status = self.running.status()
+        return status is not None and status.is_idle
 
     def _next_victim(self) -> str:
         return self.chance.choice([COORDINATOR, *SITES, *SITES])
