@@ -45,13 +45,15 @@ KINDS = (
     "request refused",
     "node lost",
     "node added",
+    "source removed and back",
+    "source lost and back",
     *(f"node lost during {moment}" for moment in MOMENTS if moment != "quiet"),
     *(f"node crashed during {moment}" for moment in MOMENTS),
     *(f"coordinator crashed during {moment}" for moment in MOMENTS),
     "link flapped",
     "control messages lost and doubled",
     "plan replaced",
-    "plan replaced while stages moved",
+    "plan replaced where stages have moved",
 )
 """Everything that is counted."""
 
@@ -136,7 +138,7 @@ class DeploymentWatcher(Watcher):
             case StageMigrated(refusal=None):
                 self.meet("plan replaced")
                 if self._installed:
-                    self.met["plan replaced while stages moved"] += 1
+                    self.met["plan replaced where stages have moved"] += 1
 
     def sent(self, envelope: Envelope) -> None:
         chunk = envelope.message
