@@ -381,7 +381,13 @@ class Coordinator:
                 actual,
                 tuple(move for stage, move in generation.moves.items() if stage not in generation.returned),
             )
-            known.deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+            deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+            # Stages on these nodes may have routes to where others never came: all of them are told anew.
+            told = {
+                id: replace(fragment, inputs={}, route=None) if fragment.node in generation.nodes else fragment
+                for id, fragment in deployed.fragments.items()
+            }
+            known.deployed = replace(deployed, fragments=told)
         elif not known.is_stale:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
         if generation.returned or known.is_stale:

@@ -249,7 +249,6 @@ class _Player(DeploymentWatcher):
         self._waiting: dict[tuple[str, str], list[tuple[pa.Table | None, int | None]]] = {}
         self._all_readers: dict[tuple[str, str], int] = {}
         self._sources = {node for query in case.queries for nodes in query.sources.values() for node in nodes}
-        self._were_lost: set[str] = set()
         simulation = Simulation(
             Topology(case.nodes, case.links), case.costs, case.unreliability, case.seed, case.chunk_bytes
         )
@@ -425,11 +424,8 @@ class _Player(DeploymentWatcher):
                     self.meet("node lost")
                     self.meet_during("node lost")
                     self._faults += 1
-                    self._were_lost.add(event.node)
-                case AddNode(Node(id=name)):
+                case AddNode():
                     self.meet("node added")
-                    if name in self._sources:
-                        self.meet("source lost and back" if name in self._were_lost else "source removed and back")
         added = {(e.link.child, e.link.parent) for e in self._last_batch if isinstance(e, AddLink)}
         if any(isinstance(event, RemoveLink) and (event.child, event.parent) in added for event in possible):
             self.meet("batch reverted")

@@ -45,8 +45,6 @@ KINDS = (
     "request refused",
     "node lost",
     "node added",
-    "source removed and back",
-    "source lost and back",
     *(f"node lost during {moment}" for moment in MOMENTS if moment != "quiet"),
     *(f"node crashed during {moment}" for moment in MOMENTS),
     *(f"coordinator crashed during {moment}" for moment in MOMENTS),

@@ -7,6 +7,8 @@ can be tried on one scenario.
 Topologies have a cloud, up to three layers below it, and devices at the edge where rows arise; some nodes have few
 slots, some links are slow, some neighbours are linked. Steps lean to where deployments are hard: batches follow each
 other while a generation is under way, revert each other, and come with crashes at every moment of a generation.
+Devices are cut off, and never removed or lost: a source that is lost can come back only when no generation refers to
+it, and a generation may wait for it.
 """
 
 from __future__ import annotations
@@ -231,15 +233,12 @@ class _DeploymentWriter:
         if undo and choices.chance(3):
             return self._legal(undo)
         kind = choices.pick(
-            ["devices", "devices", "devices", "cut", "edge", "edge", "peers", "remove", "lose", "lose", "add", "gone"]
+            ["devices", "devices", "devices", "cut", "edge", "edge", "peers", "remove", "lose", "lose", "add"]
         )
         events: list[TopologyEvent] = []
         if kind in ("devices", "cut"):
             for device in self._some(self._devices):
                 events += self._moved(device, cut=kind == "cut")
-        if kind == "gone":
-            device = choices.pick(self._devices)
-            events.append(RemoveNode(device) if choices.chance(2) else LoseNode(device))
         edges = [node for node in self.topology.nodes if node not in self._devices and node != SINK]
         if kind == "edge" and edges:
             events += self._moved(choices.pick(sorted(edges)), cut=choices.chance(3))
