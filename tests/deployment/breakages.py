@@ -83,8 +83,13 @@ BREAKAGES = (
     _B(
         "chunks are taken in any order", NODE,
         "if chunk.number == len(awaiting.chunks):", "if len(awaiting.chunks) < chunk.count:",
+        test="tests/deployment/test_node_runtime.py",
     ),
-    _B("the snapshot of a held stage shrinks", NODE, "keeps=edge not in self.running", "keeps=False"),
+    _B(
+        "the snapshot of a held stage shrinks", NODE,
+        "keeps=edge not in self.running", "keeps=False",
+        test="tests/deployment/test_node_storage.py",
+    ),
     # Edges
     _B(
         "messages are discarded when they are sent", EDGE,
@@ -132,9 +137,15 @@ BREAKAGES = (
     ),
     _B(
         "a held stage goes on taking messages", NODE,
-        "for instance in list(self.running.values()):\n                self._work_on(instance)",
-        "for instance in [*self.running.values(), *(held.instance for held in self.held.values())]:\n"
-        "                self._work_on(instance)",
+        "                consumer = self._consumer_of(edge)\n"
+        "                if consumer is not None:\n"
+        "                    consumer.inputs[edge].receive(generation, number, content)",
+        "                consumer = self._consumer_of(edge)\n"
+        "                for held in self.held.values():\n"
+        "                    consumer = held.instance if edge in held.instance.inputs else consumer\n"
+        "                if consumer is not None:\n"
+        "                    consumer.inputs[edge].receive(generation, number, content)\n"
+        "                    list(consumer.work() if consumer.stage.id in self.held else ())",
     ),
     _B(
         "the marker is not passed on", NODE,
@@ -198,8 +209,7 @@ BREAKAGES = (
     ),
     _B(
         "a stage whose node is lost begins without its state", COORDINATOR,
-        "awaits_state=move is not None and move.source is not None",
-        "awaits_state=bool(state_paths.get(stage))",
+        "awaits_state=stage in begun", "awaits_state=bool(state_paths.get(stage))",
     ),
     _B(
         "lost states are not rescued", COORDINATOR,

@@ -22,7 +22,7 @@ be known before the stage goes on elsewhere: whoever reads what the node has sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,6 +139,8 @@ class _Query:
     deployed: DeployedQuery
     generation: int = 0
     running: Generation | None = None
+    begun: set[StageId] = field(default_factory=set)
+    """The stages that have run: one that begins without a source of its state ran on a node that is lost."""
     current: dict[StageId, Plan] = field(default_factory=dict)
     """The plan that each stage has, or is changing to."""
     migrations: int = 0
@@ -245,6 +247,7 @@ class Coordinator:
             case Acted(stage=stage):
                 generation.unacted.pop(stage, None)
             case Installed(stage=stage):
+                known.begun.add(stage)
                 generation.uninstalled.pop(stage, None)
                 generation.called_back.pop(stage, None)
             case Aborted(stage=stage):
@@ -275,7 +278,7 @@ class Coordinator:
             if known.running is not None:
                 if not known.running.is_stuck() and not everything:
                     continue
-                instructions += self._open_questions(known.running)
+                instructions += self._open_questions(known, known.running)
             else:
                 instructions += self._stage_migrations(known)
             instructions += self._aborts(known)
@@ -359,7 +362,7 @@ class Coordinator:
             for stage, move in by_stage.items()
             if move.source is not None and move.target is not None
         }
-        contexts = _stage_contexts(known.plans, after, redeployment, by_stage, state_paths)
+        contexts = _stage_contexts(known.plans, after, redeployment, by_stage, state_paths, known.begun)
         unacted = {
             context.stage: node for node, own in contexts.items() for context in own if not _is_deployed(context)
         }
@@ -392,7 +395,7 @@ class Coordinator:
                 return self._give_up(known, generation)
             generation.phase = "mark"
             if generation.unacted or generation.uninstalled:
-                return self._enter(generation, generation.entry_stages) + self._rescues(generation)
+                return self._enter(generation, generation.entry_stages) + self._rescues(known, generation)
         if generation.phase == "mark":
             waits = generation.unacted or generation.uninstalled or generation.called_back or generation.resuming
             if not waits:
@@ -421,7 +424,13 @@ class Coordinator:
                 actual,
                 tuple(move for stage, move in generation.moves.items() if stage not in generation.returned),
             )
-            known.deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+            deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+            # Stages on these nodes may have routes to where others never came: all of them are told anew.
+            told = {
+                id: replace(fragment, inputs={}, route=None) if fragment.node in generation.nodes else fragment
+                for id, fragment in deployed.fragments.items()
+            }
+            known.deployed = replace(deployed, fragments=told)
         elif not known.is_stale:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
         if generation.returned or known.is_stale:
@@ -473,7 +482,7 @@ class Coordinator:
         for stage, target in list(generation.uninstalled.items()):
             move = generation.moves.get(stage)
             if (move is None or move.source is None) and target in lost:
-                # It has begun there, without a past: the next generation rescues it.
+                # It has begun there, or was lost there before: the next generation rescues it.
                 del generation.uninstalled[stage]
             if move is None or move.source is None or stage in generation.called_back:
                 continue
@@ -524,7 +533,7 @@ class Coordinator:
         """Whether a node can be asked for what it holds."""
         return node in self.topology.nodes or node in self.topology.leaving
 
-    def _open_questions(self, generation: Generation) -> list[Instruction]:
+    def _open_questions(self, known: _Query, generation: Generation) -> list[Instruction]:
         query, number = generation.query, generation.number
         instructions: list[Instruction] = []
         if generation.phase == "prepare":
@@ -543,19 +552,20 @@ class Coordinator:
                 source = generation.moves[stage].source if stage in generation.moves else None
                 if source is not None and self._is_there(source):
                     instructions.append((source, RerouteState(stage, number, generation.state_paths[stage])))
-            instructions += self._rescues(generation)
+            instructions += self._rescues(known, generation)
             instructions += [(n, Abort(query, number, (stage,))) for stage, n in generation.called_back.items()]
             instructions += [(n, Resume(query, number, stage)) for stage, n in generation.resuming.items()]
         if generation.phase == "commit":
             instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
         return instructions
 
-    def _rescues(self, generation: Generation) -> list[Instruction]:
-        """Ask for the snapshots of stages whose old node is lost."""
+    def _rescues(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """Ask for the snapshots of stages whose old node is lost. That of a source may be the node that came back."""
         lost = {
-            stage: move.source
+            stage: move.source or generation.uninstalled[stage]
             for stage, move in generation.moves.items()
-            if move.source is not None and not self._is_there(move.source)
+            if stage in known.begun and stage in generation.uninstalled
+            if move.source is None or not self._is_there(move.source)
         }
         return [
             (target, RescueState(stage, generation.number, lost[stage]))
@@ -617,6 +627,7 @@ def _stage_contexts(
     redeployment: Redeployment,
     moves: Mapping[StageId, StageMove],
     state_paths: Mapping[StageId, Path],
+    begun: Collection[StageId],
 ) -> dict[NodeId, tuple[StageContext, ...]]:
     """The contexts of fragments as contexts of stages, by node."""
     contexts: dict[NodeId, list[StageContext]] = {}
@@ -632,8 +643,7 @@ def _stage_contexts(
             if stage in known_before and known_before[stage].node == node:
                 add(node, UpdateStage(stage, route))
             else:
-                move = moves.get(stage)
-                add(node, DeployStage(plans[stage], route, awaits_state=move is not None and move.source is not None))
+                add(node, DeployStage(plans[stage], route, awaits_state=stage in begun))
 
     def add_leaving(node: NodeId, stages: Iterable[StageId]) -> None:
         for stage in stages:

@@ -375,6 +375,10 @@ class NodeRuntime:
             for context in message.contexts:
                 if not isinstance(context, DeployStage):
                     contexts[context.stage] = context
+                elif context.awaits_state and context.stage in self.running:
+                    # A source whose node was removed and has come back: it never ended here.
+                    self.running[context.stage].output.set_route(context.route, generation)
+                    self.running[context.stage].installed_in = generation
                 elif context.awaits_state:
                     self.awaiting[context.stage] = Awaiting(context, generation)
                 else:

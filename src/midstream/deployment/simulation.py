@@ -455,6 +455,9 @@ class Simulation:
                 pass
             case LoseNode(lost):
                 place = self._places.pop(lost)
+                if place.arrivals:
+                    # What has arisen at a source has been taken: only what arises while it is lost waits.
+                    place.node.step(arrivals=place.arrivals)
                 store_node(place.node, place.stored)
                 place.is_up = False
                 self._disks.setdefault(lost, []).append(place.stored)

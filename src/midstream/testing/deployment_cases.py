@@ -246,6 +246,9 @@ class _Player(DeploymentWatcher):
         self._last_change = 0.0
         self._last_batch: set[TopologyEvent] = set()
         self._faults = 0
+        self._waiting: dict[tuple[str, str], list[tuple[pa.Table | None, int | None]]] = {}
+        self._all_readers: dict[tuple[str, str], int] = {}
+        self._sources = {node for query in case.queries for nodes in query.sources.values() for node in nodes}
         simulation = Simulation(
             Topology(case.nodes, case.links), case.costs, case.unreliability, case.seed, case.chunk_bytes
         )
@@ -257,6 +260,9 @@ class _Player(DeploymentWatcher):
         for query in case.queries:
             simulation.deploy(query.stage_plans(query.plan))
         simulation.run_until_quiet(REST_MS)
+        for query in case.queries:
+            for stream, nodes in query.sources.items():
+                self._all_readers |= {(node, stream): self._readers(node, stream) for node in nodes}
         self._last_change = simulation.now
         self._pending = pending
         for query in self._feeding():
@@ -270,7 +276,10 @@ class _Player(DeploymentWatcher):
         for query in self._feeding():
             for stream, nodes in query.sources.items():
                 for node in nodes:
-                    simulation.feed(node, stream, None, NEVER)
+                    self._feed_source(node, stream, None, NEVER)
+        while any(self._waiting.values()):
+            simulation.run_until(simulation.now + 50.0)
+            assert simulation.now < fed + 10 * REST_MS, "a source does not come back"
         simulation.run_until_quiet(REST_MS)
         simulation.check_at_rest()
         unreliable = case.unreliability
@@ -305,7 +314,26 @@ class _Player(DeploymentWatcher):
                 if table is not None:
                     rows = [row for row in range(table.num_rows) if (row + number) % len(nodes) == place]
                     own = table.take(pa.array(rows, pa.int64()))
-                self.simulation.feed(node, stream, own, push.watermark)
+                self._feed_source(node, stream, own, push.watermark)
+
+    def _feed_source(self, node: str, stream: str, table: pa.Table | None, watermark: int | None) -> None:
+        """Rows arise at a source; as long as its stages do not run there they wait."""
+        self._waiting.setdefault((node, stream), []).append((table, watermark))
+        self._feed_waiting()
+
+    def _feed_waiting(self) -> None:
+        for (node, stream), waiting in self._waiting.items():
+            if waiting and self._readers(node, stream) == self._all_readers[node, stream]:
+                for table, watermark in waiting:
+                    self.simulation.feed(node, stream, table, watermark)
+                waiting.clear()
+
+    def _readers(self, node: str, stream: str) -> int:
+        """How many stages on a node take the rows of a stream."""
+        if node not in self.simulation.nodes:
+            return 0
+        sources = [instance.plan.source for instance in self.simulation.node(node).running.values()]
+        return sum(source is not None and source.stream.name == stream for source in sources)
 
     def _results(self, query: QueryCase) -> pa.Table:
         plan = query.plan_at(query.plan)
@@ -329,6 +357,7 @@ class _Player(DeploymentWatcher):
 
     def passed(self) -> None:
         super().passed()
+        self._feed_waiting()
         while self._pending and self._due is not None and self._is_time(self._pending[0]):
             self._make(self._pending.pop(0).action)
             self._expect_step()
@@ -406,8 +435,13 @@ class _Player(DeploymentWatcher):
             self.simulation.change_topology(possible)
 
     def _heal(self) -> None:
-        """Connect whatever is cut off."""
-        while not self._can_be_asked():
+        """Bring sources back that are gone, and connect whatever is cut off."""
+        nodes = {node.id: node for node in self._case.nodes}
+        until = self.simulation.now + REST_MS
+        while gone := sorted(self._sources - self._actual.nodes.keys()) or not self._can_be_asked():
+            assert self.simulation.now < until, "a source cannot come back"
+            if self._can_be_asked() and not isinstance(gone, bool):
+                self._change([AddNode(nodes[gone[0]]), AddLink(Link(gone[0], SINK))])
             self.simulation.run_until(self.simulation.now + 50.0)
         missing = [node for node in self._actual.nodes if self._actual.path(node, SINK) is None]
         events: list[TopologyEvent] = [AddLink(Link(node, SINK)) for node in missing]

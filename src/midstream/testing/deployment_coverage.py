@@ -51,7 +51,7 @@ KINDS = (
     "link flapped",
     "control messages lost and doubled",
     "plan replaced",
-    "plan replaced while stages moved",
+    "plan replaced where stages have moved",
 )
 """Everything that is counted."""
 
@@ -136,7 +136,7 @@ class DeploymentWatcher(Watcher):
             case StageMigrated(refusal=None):
                 self.meet("plan replaced")
                 if self._installed:
-                    self.met["plan replaced while stages moved"] += 1
+                    self.met["plan replaced where stages have moved"] += 1
 
     def sent(self, envelope: Envelope) -> None:
         chunk = envelope.message

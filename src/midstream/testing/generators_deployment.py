@@ -7,6 +7,8 @@ can be tried on one scenario.
 Topologies have a cloud, up to three layers below it, and devices at the edge where rows arise; some nodes have few
 slots, some links are slow, some neighbours are linked. Steps lean to where deployments are hard: batches follow each
 other while a generation is under way, revert each other, and come with crashes at every moment of a generation.
+Devices are cut off, and never removed or lost: a source that is lost can come back only when no generation refers to
+it, and a generation may wait for it.
 """
 
 from __future__ import annotations
@@ -166,7 +168,7 @@ class _DeploymentWriter:
         plans = plans_of(scenario)[1]
         plan = choices.number(0, min(5, len(plans) - 1))
         sharing = [query for query in self._queries if query.scenario is scenario]
-        joins_together = choices.chance(2)
+        joins_together = choices.pick([False, True, True])
         if sharing:
             self._queries.append(QueryCase(name, scenario, sharing[0].sources, plan, joins_together))
             return
@@ -196,7 +198,7 @@ class _DeploymentWriter:
     def _some_steps(self) -> Iterator[Step]:
         """A step, and often others on its heels: at some moment of the generation that it causes, or soon after."""
         choices = self._choices
-        yield Step(choices.pick([0.0, 5.0, 20.0, 80.0, 250.0]), self._action(["change"] * 7 + ["plan"] * 2 + _FAULTS))
+        yield Step(choices.pick([0.0, 5.0, 20.0, 80.0, 250.0]), self._action(["change"] * 7 + ["plan"] * 3 + _FAULTS))
         for _ in range(choices.pick([0, 1, 1, 2])):
             action = self._action(["change"] * 3 + ["plan"] + _FAULTS)
             if choices.chance(3):
@@ -267,7 +269,10 @@ class _DeploymentWriter:
         return self._legal(events)
 
     def _moved(self, node: str, cut: bool) -> list[TopologyEvent]:
-        """A node leaves its parents, and gets another one unless it is cut off."""
+        """A node leaves its parents, and gets another one unless it is cut off. A device that is gone comes back."""
+        if node not in self.topology.nodes and (target := self._target(node, set())):
+            (known,) = (known for known in self._nodes if known.id == node)
+            return [AddNode(known), AddLink(self._link(node, target))]
         parents = [link for link in self.topology.links() if link.child == node and not link.is_peer]
         events: list[TopologyEvent] = [RemoveLink(node, link.parent) for link in parents]
         self._undo += [AddLink(link) for link in parents]
