@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 TEXT = (
     "SELECT x.k FROM (SELECT DISTINCT k FROM a [RANGE 10]) x, (SELECT DISTINCT k FROM b [RANGE 10]) y WHERE x.k = y.k"
 )
-O1, O2, O3, O4, O5, SINK = "q/a-1@N7", "q/b-3@N8", "q/distinct-2", "q/distinct-4", "q/join-5", "q/sink"
+O1, O2, O3, O4, O5, SINK = "q/a@N7", "q/b@N8", "q/distinct-1", "q/distinct-2", "q/join-3", "q/sink"
 MOVE = (RemoveLink("N8", "N5"), AddLink(Link("N8", "N6")))
 MOVE_BACK = (RemoveLink("N8", "N6"), AddLink(Link("N8", "N5")))
 

@@ -157,5 +157,5 @@ def test_a_lost_node_may_come_back_when_nothing_refers_to_it_any_more():
 
 def test_the_edges_of_stages_are_named_by_their_producers():
     deployment = SmallDeployment()
-    assert deployment.coordinator.plan.stages[O5].inputs == ("q/distinct-2", O4)
+    assert deployment.coordinator.plan.stages[O5].inputs == ("q/distinct-1", O4)
     assert deployment.coordinator.placement.of("q").routes[O2] == ("N8", "N5")

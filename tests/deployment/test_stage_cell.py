@@ -49,7 +49,7 @@ def test_markers_count_as_messages():
     deployment.report()
     deployment.tell(EnterMarker)
     deployment.settle()
-    join = deployment.nodes["N3"].running["q/join-5"]
+    join = deployment.nodes["N3"].running["q/join-3"]
     assert join.cell.taken[O4] == join.inputs[O4].next_number
 
 

@@ -21,12 +21,12 @@ def stages(text: str, number: int = 0, **options: bool) -> dict[str, StagePlan]:
 def test_each_physical_source_of_a_stream_is_a_stage_on_its_node():
     found = stages("SELECT k FROM a [RANGE 5]")
     assert {id: p.stage.pinned_to for id, p in found.items()} == {
-        "q/a-1@d1": "d1",
-        "q/a-1@d2": "d2",
+        "q/a@d1": "d1",
+        "q/a@d2": "d2",
         "q/sink": "cloud",
     }
-    assert found["q/sink"].plan is None and found["q/sink"].stage.inputs == ("q/a-1@d1", "q/a-1@d2")
-    assert found["q/a-1@d1"].source.stream.name == "a" and found["q/sink"].source is None
+    assert found["q/sink"].plan is None and found["q/sink"].stage.inputs == ("q/a@d1", "q/a@d2")
+    assert found["q/a@d1"].source.stream.name == "a" and found["q/sink"].source is None
 
 
 def test_every_join_is_a_stage_unless_they_are_kept_together():

@@ -332,7 +332,7 @@ class _Player(DeploymentWatcher):
         """How many stages on a node take the rows of a stream."""
         if node not in self.simulation.nodes:
             return 0
-        sources = [instance.plan.source for instance in self.simulation.node(node).running.values()]
+        sources = [instance.plan.source for instance in self.simulation.nodes[node].running.values()]
         return sum(source is not None and source.stream.name == stream for source in sources)
 
     def _results(self, query: QueryCase) -> pa.Table:
