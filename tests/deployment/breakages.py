@@ -51,8 +51,8 @@ BREAKAGES = (
     # What moves with a stage
     _B(
         "an empty state is moved", NODE,
-        "instance = StageInstance.restored(context.plan, files)",
-        "instance = StageInstance.restored(context.plan, files)\n"
+        "instance = self.instances.restored(context.plan, files)",
+        "instance = self.instances.restored(context.plan, files)\n"
         "        instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
     ),
     _B(
@@ -230,7 +230,10 @@ BREAKAGES = (
         "instructions.append((move.source, RerouteState(stage, generation.number, found)))\n            elif",
         "found = generation.state_paths[stage] = path\n            elif",
     ),
-    _B("the end of the coordinator's log is lost", SIMULATION, "for told in self._log:", "for told in self._log[:-1]:"),
+    _B(
+        "the end of the coordinator's log is lost", "deployment/coordinator_log.py",
+        "for line in self._file.read().splitlines():\n            entry", "for line in self._file.read().splitlines()[:-1]:\n            entry",
+    ),
     _B(
         "questions are asked without patience", "deployment/patience.py",
         "        if self.looks < self.limit:\n            return False\n", "",

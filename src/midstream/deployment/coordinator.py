@@ -69,7 +69,7 @@ from midstream.deployment.placement_amendment import QueryAmendment, StageMove, 
 from midstream.deployment.placement_strategy import PlacementStrategy
 from midstream.deployment.stage_plans import StagePlan
 from midstream.deployment.topology import Topology
-from midstream.deployment.topology_events import AddNode, TopologyEvent
+from midstream.deployment.topology_events import AddNode, RemoveNode, TopologyEvent
 from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
@@ -187,6 +187,7 @@ class Coordinator:
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
         """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
         self._check_returning(events)
+        self._check_removals(events)
         busy = {query for query, known in self._queries.items() if known.running is not None}
         waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
@@ -517,17 +518,28 @@ class Coordinator:
                     hint="Add it when no generation is under way, or under another name.",
                 )
 
+    def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
+        """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
+        for event in events:
+            if isinstance(event, RemoveNode) and any(
+                self._uses(known, event.node) for known in self._being_redeployed()
+            ):
+                raise BadTopology(
+                    f'node "{event.node}" runs a query that is being redeployed, and cannot be removed now',
+                    hint="Remove it when the redeployment is over.",
+                )
+
     def _is_in_use(self, node: NodeId) -> bool:
         """Whether a deployment refers to a node."""
-        for known in self._queries.values():
-            generation = known.running
-            moves = () if generation is None else generation.moves.values()
-            used = {fragment.node for fragment in known.deployed.fragments.values()}
-            used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
-            used |= {end for move in moves for end in (move.source, move.target) if end is not None}
-            if node in used:
-                return True
-        return False
+        return any(self._uses(known, node) for known in self._queries.values())
+
+    def _uses(self, known: _Query, node: NodeId) -> bool:
+        generation = known.running
+        moves = () if generation is None else generation.moves.values()
+        used = {fragment.node for fragment in known.deployed.fragments.values()}
+        used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
+        used |= {end for move in moves for end in (move.source, move.target) if end is not None}
+        return node in used
 
     def _is_there(self, node: NodeId) -> bool:
         """Whether a node can be asked for what it holds."""

@@ -403,6 +403,10 @@ class _Player(DeploymentWatcher):
                     simulation.flap(one, other, back_after)
 
     def _change(self, events: Sequence[TopologyEvent]) -> None:
+        if self._can_be_asked():
+            # Removed nodes are switched off when the coordinator needs nothing of theirs any more.
+            for node in set(self._actual.leaving) - set(self.simulation.coordinator.topology.leaving):
+                self._actual.forget(node)
         possible: list[TopologyEvent] = []
         may_be_refused = is_request(Change(tuple(events)))
         try:
