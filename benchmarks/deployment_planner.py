@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.measuring import Bar, save
-from midstream.deployment.deployment_context import (
+from midstream.deployment.placement.deployment_context import (
     Redeployment,
     ToBeDeployed,
     ToBeUpdated,
@@ -28,13 +28,13 @@ from midstream.deployment.deployment_context import (
     redeploy,
     redeploy_holistically,
 )
-from midstream.deployment.fragments import DeployedQuery
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.initial_placement import initial_placement
-from midstream.deployment.placement_amendment import amend
-from midstream.deployment.published_traces import SETUPS, PublishedSetup
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.placement.fragments import DeployedQuery
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.placement.initial_placement import initial_placement
+from midstream.deployment.placement.placement_amendment import amend
+from midstream.deployment.topology.published_traces import SETUPS, PublishedSetup
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
 
 NODES, EVENTS = 10_000, 100
 SIZES = (1_000, 10_000, 100_000)

@@ -23,14 +23,14 @@ import numpy as np
 from benchmarks.isqd.costs import CostSet
 from benchmarks.isqd.holistic import HolisticCoordinator, HolisticNode
 from benchmarks.isqd.stand_in_stages import StandInNode, StandInRows, stand_in_plans
-from midstream.deployment.coordinator import Coordinator, Instruction
-from midstream.deployment.global_plan import GlobalPlan
-from midstream.deployment.messages import Control, EnterMarker, Prepare, Report
-from midstream.deployment.node_runtime import NodeRuntime
-from midstream.deployment.published_traces import PublishedSetup
+from midstream.deployment.placement.global_plan import GlobalPlan
+from midstream.deployment.protocol.coordinator import Coordinator, Instruction
+from midstream.deployment.protocol.messages import Control, EnterMarker, Prepare, Report
+from midstream.deployment.protocol.node_runtime import NodeRuntime
 from midstream.deployment.simulation import Simulation
-from midstream.deployment.topology import Link, Topology
-from midstream.deployment.topology_events import AddLink, TopologyEvent
+from midstream.deployment.topology.published_traces import PublishedSetup
+from midstream.deployment.topology.topology import Link, Topology
+from midstream.deployment.topology.topology_events import AddLink, TopologyEvent
 
 __all__ = ["APPROACHES", "ISQD", "Approach", "Outcome", "emulate"]
 

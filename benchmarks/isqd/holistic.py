@@ -30,17 +30,17 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.window_spec import BEGINNING, NEVER
-from midstream.deployment.coordinator import Coordinator, Instruction
-from midstream.deployment.deployment_context import ToBeDeployed, ToBeUndeployed, redeploy_holistically
-from midstream.deployment.fragments import DeployedQuery
-from midstream.deployment.global_plan import NodeId, StageId
-from midstream.deployment.logical_edge import ConsumerEnd
-from midstream.deployment.messages import Content, Control, Data, DeployStage, Report
-from midstream.deployment.node_runtime import Arrival, NodeRuntime
-from midstream.deployment.placement_amendment import amend
-from midstream.deployment.stage_plans import StagePlan
-from midstream.deployment.topology import Topology
-from midstream.deployment.topology_events import TopologyEvent
+from midstream.deployment.placement.deployment_context import ToBeDeployed, ToBeUndeployed, redeploy_holistically
+from midstream.deployment.placement.fragments import DeployedQuery
+from midstream.deployment.placement.global_plan import NodeId, StageId
+from midstream.deployment.placement.placement_amendment import amend
+from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.coordinator import Coordinator, Instruction
+from midstream.deployment.protocol.logical_edge import ConsumerEnd
+from midstream.deployment.protocol.messages import Content, Control, Data, DeployStage, Report
+from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime
+from midstream.deployment.topology.topology import Topology
+from midstream.deployment.topology.topology_events import TopologyEvent
 from midstream.engine.state.window_store import ReceivedRows
 
 __all__ = ["HolisticCoordinator", "HolisticNode", "longest_windows"]

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.isqd.costs import FITTED
 from benchmarks.isqd.emulation import ISQD, Outcome, emulate
 from benchmarks.measuring import Bar, save
-from midstream.deployment.published_traces import PublishedSetup
+from midstream.deployment.topology.published_traces import PublishedSetup
 
 __all__ = ["FIGURES"]
 

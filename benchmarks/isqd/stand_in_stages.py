@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from midstream.algebra.window_spec import BEGINNING
-from midstream.deployment.global_plan import Stage, StageId
-from midstream.deployment.logical_edge import ConsumerEnd, ProducerEnd
-from midstream.deployment.messages import Data
-from midstream.deployment.node_runtime import Arrival, NodeRuntime
-from midstream.deployment.stage_instance import StageInstance
-from midstream.deployment.stage_plans import StagePlan
+from midstream.deployment.placement.global_plan import Stage, StageId
+from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
+from midstream.deployment.protocol.messages import Data
+from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime
+from midstream.deployment.protocol.stage_instance import StageInstance
 from midstream.engine.state.window_store import ReceivedRows
 
 __all__ = ["StandInInstance", "StandInNode", "StandInRows", "stand_in_plans"]

@@ -32,14 +32,14 @@ from benchmarks.figures import PaperFigure, describe, new_figure, save_figure
 from benchmarks.isqd.stand_in_stages import StandInInstance, StandInNode, StandInRows, stand_in_plans
 from benchmarks.measuring import Bar
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.global_plan import Stage
-from midstream.deployment.messages import Data
-from midstream.deployment.node_runtime import chunks_of
+from midstream.deployment.placement.global_plan import Stage
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.messages import Data
+from midstream.deployment.protocol.node_runtime import chunks_of
+from midstream.deployment.protocol.stage_instance import StageInstance
 from midstream.deployment.simulation import Costs, Simulation
-from midstream.deployment.stage_instance import StageInstance
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 from midstream.engine.state.window_store import ReceivedRows
 
 __all__ = ["FIGURES", "measured_rates", "replay_time", "transfer_time"]

@@ -15,12 +15,12 @@ from benchmarks.isqd.holistic import HolisticCoordinator, HolisticNode
 from benchmarks.isqd.state_availability import FITTED as NETWORK
 from benchmarks.isqd.state_availability import replay_time, transfer_time
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.logical_edge import ConsumerEnd
-from midstream.deployment.published_traces import SETUPS
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.logical_edge import ConsumerEnd
 from midstream.deployment.simulation import Costs, Simulation, Unreliability
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.topology.published_traces import SETUPS
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "ab"]

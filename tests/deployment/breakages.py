@@ -30,10 +30,14 @@ CASES = 1000
 """A breakage that survives as many has not been found."""
 SEED = "breakages"
 
-NODE, COORDINATOR, EDGE = "deployment/node_runtime.py", "deployment/coordinator.py", "deployment/logical_edge.py"
+NODE, COORDINATOR, EDGE = (
+    "deployment/protocol/node_runtime.py",
+    "deployment/protocol/coordinator.py",
+    "deployment/protocol/logical_edge.py",
+)
 INSTANCE, STORAGE, SIMULATION = (
-    "deployment/stage_instance.py",
-    "deployment/node_storage.py",
+    "deployment/protocol/stage_instance.py",
+    "deployment/protocol/node_storage.py",
     "deployment/simulation.py",
 )
 
@@ -231,13 +235,14 @@ BREAKAGES = (
         "found = generation.state_paths[stage] = path\n            elif",
     ),
     _B(
-        "the end of the coordinator's log is lost", "deployment/coordinator_log.py",
-        "for line in self._file.read().splitlines():\n            entry", "for line in self._file.read().splitlines()[:-1]:\n            entry",
+        "the end of the coordinator's log is lost", "deployment/protocol/coordinator_log.py",
+        "        for line in self._file.read().splitlines():\n            yield",
+        "        for line in self._file.read().splitlines()[:-1]:\n            yield",
     ),
     _B(
-        "questions are asked without patience", "deployment/patience.py",
+        "questions are asked without patience", "deployment/protocol/patience.py",
         "        if self.looks < self.limit:\n            return False\n", "",
-        test="src/midstream/deployment/patience.py",
+        test="src/midstream/deployment/protocol/patience.py",
     ),
 )  # fmt: skip
 

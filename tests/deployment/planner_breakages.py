@@ -12,16 +12,20 @@ import sys
 
 from tests.runtime.breakages import fault, main
 
-TOPOLOGY, EVENTS, PLACEMENT = "deployment/topology.py", "deployment/topology_events.py", "deployment/placement.py"
-AMENDMENT, MOVING = "deployment/placement_amendment.py", "deployment/moving_stages.py"
-STAGES, STRATEGY, SLOTS = (
-    "deployment/stage_placement.py",
-    "deployment/placement_strategy.py",
-    "deployment/free_slots.py",
+TOPOLOGY, EVENTS, PLACEMENT = (
+    "deployment/topology/topology.py",
+    "deployment/topology/topology_events.py",
+    "deployment/placement/placement.py",
 )
-INITIAL, FRAGMENTS = "deployment/initial_placement.py", "deployment/fragments.py"
-CONTEXT, MARKER = "deployment/deployment_context.py", "deployment/reconfiguration_marker.py"
-FILES, TRACES = "deployment/topology_files.py", "deployment/published_traces.py"
+AMENDMENT, MOVING = "deployment/placement/placement_amendment.py", "deployment/placement/moving_stages.py"
+STAGES, STRATEGY, SLOTS = (
+    "deployment/placement/stage_placement.py",
+    "deployment/placement/placement_strategy.py",
+    "deployment/placement/free_slots.py",
+)
+INITIAL, FRAGMENTS = "deployment/placement/initial_placement.py", "deployment/placement/fragments.py"
+CONTEXT, MARKER = "deployment/placement/deployment_context.py", "deployment/placement/reconfiguration_marker.py"
+FILES, TRACES = "deployment/topology/topology_files.py", "deployment/topology/published_traces.py"
 
 RANDOM = "tests/deployment/test_placement_amendment_random.py"
 ANY_BATCHES = f"{RANDOM}::test_any_batches_lead_to_a_valid_placement_that_changes_no_more_than_it_must"

@@ -10,9 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode, TopologyEvent
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import (
+    AddLink,
+    AddNode,
+    LoseNode,
+    RemoveLink,
+    RemoveNode,
+    TopologyEvent,
+)
 
 __all__ = ["Model", "random_events", "random_plan", "random_topology"]
 

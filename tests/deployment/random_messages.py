@@ -5,7 +5,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.messages import (
+from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.messages import (
     Abort,
     Aborted,
     Acted,
@@ -34,11 +36,9 @@ from midstream.deployment.messages import (
     StateCursor,
     UpdateStage,
 )
-from midstream.deployment.node_runtime import Arrival
-from midstream.deployment.reconfiguration_marker import Action, MarkerEntry
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.protocol.node_runtime import Arrival
+from midstream.deployment.topology.topology import Link, Node
+from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
 from midstream.engine.state.window_store import ReceivedRows
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.string()})

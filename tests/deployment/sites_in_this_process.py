@@ -13,16 +13,16 @@ from random import Random
 
 import pyarrow as pa
 
-from midstream.deployment.coordinator_log import CoordinatorLog
-from midstream.deployment.coordinator_process import CoordinatorProcess
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.durable_files import unique_name
-from midstream.deployment.message_file import CONTROL, TICK, MessageRow, read_messages, spread, write_messages
-from midstream.deployment.messages import ProvideState, RescueState
-from midstream.deployment.node_group import NodeGroup, stored_stage_of_group
-from midstream.deployment.site_input import FEED, InputRow, group_input
-from midstream.deployment.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
-from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
+from midstream.deployment.protocol.coordinator_log import CoordinatorLog
+from midstream.deployment.protocol.messages import ProvideState, RescueState
+from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
+from midstream.deployment.sites.coordinator_process import CoordinatorProcess
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.durable_files import unique_name
+from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, read_messages, spread, write_messages
+from midstream.deployment.sites.node_group import NodeGroup, stored_stage_of_group
+from midstream.deployment.sites.site_input import FEED, InputRow, group_input
+from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
 
 
 class Interrupted(Exception):

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.window_spec import NEVER
-from midstream.deployment.coordinator import Coordinator, Instruction
-from midstream.deployment.invariants import check_at_rest, check_one_owner, check_retention
-from midstream.deployment.messages import Control, Envelope, Report
-from midstream.deployment.node_runtime import Arrival, NodeRuntime, Outgoing
-from midstream.deployment.node_storage import restored_node, store_node
-from midstream.deployment.stage_plans import StagePlan, stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.placement.stage_plans import StagePlan, stage_plans
+from midstream.deployment.protocol.coordinator import Coordinator, Instruction
+from midstream.deployment.protocol.invariants import check_at_rest, check_one_owner, check_retention
+from midstream.deployment.protocol.messages import Control, Envelope, Report
+from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime, Outgoing
+from midstream.deployment.protocol.node_storage import restored_node, store_node
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 TEXT = (

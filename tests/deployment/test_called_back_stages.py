@@ -4,8 +4,8 @@ import pyarrow as pa
 
 from midstream import Stream
 from midstream.deployment.simulation import Costs
-from midstream.deployment.topology import Link, Node
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.topology.topology import Link, Node
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 from midstream.testing import Change, DeploymentCase, QueryCase, Scenario, Step
 
 

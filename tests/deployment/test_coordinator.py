@@ -2,10 +2,19 @@
 
 import pytest
 
-from midstream.deployment.coordinator import Coordinator
-from midstream.deployment.messages import Abort, Aborted, Commit, EnterMarker, Installed, Prepare, RescueState, Resume
-from midstream.deployment.topology import Link, Node
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.protocol.coordinator import Coordinator
+from midstream.deployment.protocol.messages import (
+    Abort,
+    Aborted,
+    Commit,
+    EnterMarker,
+    Installed,
+    Prepare,
+    RescueState,
+    Resume,
+)
+from midstream.deployment.topology.topology import Link, Node
+from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
 from midstream.errors import BadTopology, MigrationRefused, TopologyError
 from tests.deployment.small_deployment import MOVE, MOVE_BACK, O2, O4, O5, SmallDeployment, plans, topology
 

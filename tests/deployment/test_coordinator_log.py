@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream.deployment.coordinator import Coordinator
-from midstream.deployment.coordinator_log import CoordinatorLog
-from midstream.deployment.coordinator_requests import (
+from midstream.deployment.protocol.coordinator import Coordinator
+from midstream.deployment.protocol.coordinator_log import CoordinatorLog
+from midstream.deployment.protocol.coordinator_requests import (
     Beginning,
     ChangeTopology,
     DeployQuery,
@@ -16,10 +16,10 @@ from midstream.deployment.coordinator_requests import (
     request_to_json,
     tell,
 )
-from midstream.deployment.messages import Prepared
+from midstream.deployment.protocol.messages import Prepared
 from midstream.deployment.simulation import Simulation
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 from midstream.errors import AlreadyRunning, MalformedMessage, NotRunning, SinkUnreachable
 from tests.deployment.random_messages import PLANS, events, links, nodes, reports
 

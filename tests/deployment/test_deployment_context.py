@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.deployment.deployment_context import (
+from midstream.deployment.placement.deployment_context import (
     StateMigration,
     ToBeDeployed,
     ToBeUndeployed,
@@ -13,14 +13,14 @@ from midstream.deployment.deployment_context import (
     redeploy,
     redeploy_holistically,
 )
-from midstream.deployment.fragments import Fragment, check_deployment, decompose
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.initial_placement import initial_placement
-from midstream.deployment.placement import QueryPlacement
-from midstream.deployment.placement_amendment import QueryAmendment, StageMove, amend
-from midstream.deployment.reconfiguration_marker import Action, MarkerEntry
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.placement.fragments import Fragment, check_deployment, decompose
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.placement.initial_placement import initial_placement
+from midstream.deployment.placement.placement import QueryPlacement
+from midstream.deployment.placement.placement_amendment import QueryAmendment, StageMove, amend
+from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, LoseNode, RemoveLink, RemoveNode
 from midstream.errors import InvalidPlacement
 
 CHAIN = GlobalPlan(

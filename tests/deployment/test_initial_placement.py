@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.initial_placement import initial_placement, place_query
-from midstream.deployment.placement import Placement
-from midstream.deployment.topology import Link, Node, Topology
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.placement.initial_placement import initial_placement, place_query
+from midstream.deployment.placement.placement import Placement
+from midstream.deployment.topology.topology import Link, Node, Topology
 from midstream.errors import NoFreeSlot, SinkUnreachable, UnknownNode
 
 

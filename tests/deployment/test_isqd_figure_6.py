@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.deployment.messages import (
+from midstream.deployment.protocol.messages import (
     Acted,
     Commit,
     Connect,

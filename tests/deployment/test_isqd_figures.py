@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import pytest
 
-from midstream.deployment.deployment_context import (
+from midstream.deployment.placement.deployment_context import (
     FragmentState,
     Redeployment,
     StateMigration,
@@ -26,13 +26,13 @@ from midstream.deployment.deployment_context import (
     deploy,
     redeploy,
 )
-from midstream.deployment.fragments import check_deployment, check_state_paths, decompose
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.initial_placement import initial_placement
-from midstream.deployment.placement_amendment import StageMove, amend
-from midstream.deployment.reconfiguration_marker import Action, MarkerEntry
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.placement.fragments import check_deployment, check_state_paths, decompose
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.placement.initial_placement import initial_placement
+from midstream.deployment.placement.placement_amendment import StageMove, amend
+from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 from midstream.errors import InvalidPlacement
 
 PLAN = GlobalPlan(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.deployment.logical_edge import ConsumerEnd, ProducerEnd
-from midstream.deployment.messages import Data
+from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
+from midstream.deployment.protocol.messages import Data
 from midstream.engine.state.window_store import ReceivedRows
 from tests.examples import random_examples
 

@@ -7,8 +7,8 @@ import pytest
 
 from midstream import Stream
 from midstream.deployment.simulation import Costs
-from midstream.deployment.topology import Link, Node
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.topology.topology import Link, Node
+from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
 from midstream.testing import Change, CrashNode, DeploymentCase, QueryCase, Scenario, Step
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from midstream.deployment.messages import (
+from midstream.deployment.protocol.messages import (
     Abort,
     Aborted,
     Acted,
@@ -19,8 +19,8 @@ from midstream.deployment.messages import (
     Resumed,
     StateChunk,
 )
-from midstream.deployment.node_runtime import NodeRuntime, chunks_of
-from midstream.deployment.node_storage import store_node, stored_stage
+from midstream.deployment.protocol.node_runtime import NodeRuntime, chunks_of
+from midstream.deployment.protocol.node_storage import store_node, stored_stage
 from tests.deployment.small_deployment import O2, O4, SmallDeployment
 
 

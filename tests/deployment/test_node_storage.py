@@ -2,9 +2,9 @@
 
 import pytest
 
-from midstream.deployment.messages import EnterMarker, Prepare, StateChunk
-from midstream.deployment.node_runtime import NodeRuntime
-from midstream.deployment.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.protocol.messages import EnterMarker, Prepare, StateChunk
+from midstream.deployment.protocol.node_runtime import NodeRuntime
+from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
 from midstream.errors import MidstreamError
 from tests.deployment.small_deployment import O2, O4, O5, SmallDeployment
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from midstream.deployment.patience import LONGEST, Patience
+from midstream.deployment.protocol.patience import LONGEST, Patience
 
 
 def questions(patience: Patience, looks: int) -> list[int]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.deployment.global_plan import GlobalPlan, Stage
-from midstream.deployment.initial_placement import initial_placement
-from midstream.deployment.placement_amendment import Amendment, StageMove, amend
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode, TopologyEvent
+from midstream.deployment.placement.global_plan import GlobalPlan, Stage
+from midstream.deployment.placement.initial_placement import initial_placement
+from midstream.deployment.placement.placement_amendment import Amendment, StageMove, amend
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import (
+    AddLink,
+    AddNode,
+    LoseNode,
+    RemoveLink,
+    RemoveNode,
+    TopologyEvent,
+)
 from midstream.errors import NoFreeSlot, StateOutOfReach
 
 JOIN = [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.deployment.deployment_context import (
+from midstream.deployment.placement.deployment_context import (
     Redeployment,
     ToBeDeployed,
     ToBeUndeployed,
@@ -19,14 +19,14 @@ from midstream.deployment.deployment_context import (
     deploy,
     redeploy,
 )
-from midstream.deployment.fragments import DeployedQuery, check_deployment, check_state_paths
-from midstream.deployment.global_plan import GlobalPlan, StageId
-from midstream.deployment.initial_placement import place_query
-from midstream.deployment.placement import Placement, QueryPlacement
-from midstream.deployment.placement_amendment import Amendment, QueryAmendment, amend
-from midstream.deployment.reconfiguration_marker import Action
-from midstream.deployment.topology import Link, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.placement.fragments import DeployedQuery, check_deployment, check_state_paths
+from midstream.deployment.placement.global_plan import GlobalPlan, StageId
+from midstream.deployment.placement.initial_placement import place_query
+from midstream.deployment.placement.placement import Placement, QueryPlacement
+from midstream.deployment.placement.placement_amendment import Amendment, QueryAmendment, amend
+from midstream.deployment.placement.reconfiguration_marker import Action
+from midstream.deployment.topology.topology import Link, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
 from midstream.errors import NoFreeSlot, SinkUnreachable, StateOutOfReach, TopologyError
 from tests.deployment.random_deployments import Model, random_events, random_plan, random_topology, spread
 from tests.examples import EXAMPLES, random_examples

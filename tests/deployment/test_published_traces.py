@@ -6,9 +6,9 @@ import hashlib
 
 import pytest
 
-from midstream.deployment.initial_placement import initial_placement
-from midstream.deployment.placement_amendment import amend
-from midstream.deployment.published_traces import SETUPS
+from midstream.deployment.placement.initial_placement import initial_placement
+from midstream.deployment.placement.placement_amendment import amend
+from midstream.deployment.topology.published_traces import SETUPS
 
 BLOBS = {
     "stateless_2_sources_1_mobile": "19c08289d728da2e626bd2c8b7a53302c25c1c1f",

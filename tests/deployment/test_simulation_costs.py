@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.messages import Prepare
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.messages import Prepare
 from midstream.deployment.simulation import Costs, Simulation, Unreliability
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 
 SCHEMA = pa.schema({"ts": pa.int64(), "v": pa.int64()})
 QUERY = ContinuousQuery("SELECT v * 2 AS doubled FROM s [NOW]", streams=[Stream("s", SCHEMA, event_time="ts")])

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.file_names import file_name, name_of_file
-from midstream.deployment.message_file import CONTROL, MessageRow, read_messages, write_messages
-from midstream.deployment.messages import Committed, Connect, Envelope, RescueState
-from midstream.deployment.node_group import GroupOutput
-from midstream.deployment.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
-from midstream.deployment.topology import Node, Topology
+from midstream.deployment.protocol.messages import Committed, Connect, Envelope, RescueState
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.file_names import file_name, name_of_file
+from midstream.deployment.sites.message_file import CONTROL, MessageRow, read_messages, write_messages
+from midstream.deployment.sites.node_group import GroupOutput
+from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
+from midstream.deployment.topology.topology import Node, Topology
 from midstream.engine.state.window_store import ReceivedRows
 from midstream.errors import MalformedMessage
 

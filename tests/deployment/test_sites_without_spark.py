@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.connectivity import Connectivity
-from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery, ReplacePlans
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.messages import Commit, DeployStage, Prepare
-from midstream.deployment.node_group import GroupInput, NodeGroup, stored_stage_of_group
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.coordinator_requests import ChangeTopology, DeployQuery, ReplacePlans
+from midstream.deployment.protocol.messages import Commit, DeployStage, Prepare
+from midstream.deployment.sites.connectivity import Connectivity
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.node_group import GroupInput, NodeGroup, stored_stage_of_group
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink
 from midstream.errors import BadTopology, PathProblem
 from midstream.testing import assert_same_bag, join_intervals
 from tests.deployment.sites_in_this_process import DeploymentInThisProcess

@@ -2,9 +2,9 @@
 
 import pytest
 
-from midstream.deployment.messages import EnterMarker, Prepare
-from midstream.deployment.stage_cell import StageCell, concatenated
-from midstream.deployment.stage_instance import EDGES, StageInstance
+from midstream.deployment.protocol.messages import EnterMarker, Prepare
+from midstream.deployment.protocol.stage_cell import StageCell, concatenated
+from midstream.deployment.protocol.stage_instance import EDGES, StageInstance
 from midstream.errors import MidstreamError
 from tests.deployment.small_deployment import O2, O4, SmallDeployment, plans
 

@@ -5,7 +5,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import RemoteSource
-from midstream.deployment.stage_plans import StagePlan, stage_plan_from_json, stage_plan_to_json, stage_plans
+from midstream.deployment.placement.stage_plans import StagePlan, stage_plan_from_json, stage_plan_to_json, stage_plans
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]

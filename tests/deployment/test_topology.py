@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode, apply_events
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import (
+    AddLink,
+    AddNode,
+    LoseNode,
+    RemoveLink,
+    RemoveNode,
+    apply_events,
+)
 from midstream.errors import AlreadyInTopology, BadTopology, CyclicTopology, UnknownLink, UnknownNode
 
 

@@ -8,10 +8,10 @@ import tomllib
 
 import pytest
 
-from midstream.deployment.published_traces import SETUPS, PublishedSetup
-from midstream.deployment.topology import Link, Node
-from midstream.deployment.topology_events import AddLink, AddNode, EventBatch, LoseNode, RemoveLink, RemoveNode
-from midstream.deployment.topology_files import read_batches, read_published_folder, read_topology
+from midstream.deployment.topology.published_traces import SETUPS, PublishedSetup
+from midstream.deployment.topology.topology import Link, Node
+from midstream.deployment.topology.topology_events import AddLink, AddNode, EventBatch, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.topology.topology_files import read_batches, read_published_folder, read_topology
 from midstream.errors import AlreadyInTopology, BadTopology, CyclicTopology, PathProblem, UnknownNode
 
 TOML = """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream.deployment.wire_format import (
+from midstream.deployment.protocol.wire_format import (
     CHECKSUM_BYTES,
     _checksum,
     message_from_bytes,

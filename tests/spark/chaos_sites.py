@@ -33,13 +33,13 @@ import numpy as np
 import pyarrow as pa
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.published_traces import PublishedSetup
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link
-from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
-from midstream.deployment.topology_files import CLOUD
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.coordinator_requests import ChangeTopology, DeployQuery
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.topology.published_traces import PublishedSetup
+from midstream.deployment.topology.topology import Link
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.topology.topology_files import CLOUD
 from midstream.testing import join_intervals
 from tests.spark.running_sites import COORDINATOR, RunningSites
 

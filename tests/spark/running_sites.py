@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from midstream.deployment.coordinator_process import CoordinatorStatus
-from midstream.deployment.coordinator_requests import Request
-from midstream.deployment.deployment_directory import DeploymentDirectory
+from midstream.deployment.protocol.coordinator_requests import Request
+from midstream.deployment.sites.coordinator_process import CoordinatorStatus
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 
 COORDINATOR = "coordinator"
 
@@ -50,7 +50,9 @@ class RunningSites:
                 continue
             self.starts[name] = self.starts.get(name, 0) + 1
             self.started[name] = time.time()
-            module = ["midstream.deployment.coordinator_process"] if name == COORDINATOR else ["midstream.spark.site"]
+            module = (
+                ["midstream.deployment.sites.coordinator_process"] if name == COORDINATOR else ["midstream.spark.site"]
+            )
             site = [] if name == COORDINATOR else [name]
             with open(self._logs / f"{name}-{self.starts[name]}.log", "wb") as log:
                 self.processes[name] = subprocess.Popen(

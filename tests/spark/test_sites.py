@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.coordinator_requests import ChangeTopology, DeployQuery
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.stage_plans import stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, LoseNode, RemoveLink
+from midstream.deployment.placement.stage_plans import stage_plans
+from midstream.deployment.protocol.coordinator_requests import ChangeTopology, DeployQuery
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, LoseNode, RemoveLink
 from midstream.testing import assert_same_bag, join_intervals
 from tests.spark.running_sites import RunningSites
 

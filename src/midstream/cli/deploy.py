@@ -17,10 +17,10 @@ from pathlib import Path
 from midstream.cli.deployment_status import read_status, summary
 from midstream.cli.failures import DONE
 from midstream.cli.output import Output, escape
-from midstream.deployment.coordinator import Coordinator
-from midstream.deployment.coordinator_requests import DeployQuery
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.deployment_file import DeploymentFile, read_deployment
+from midstream.deployment.protocol.coordinator import Coordinator
+from midstream.deployment.protocol.coordinator_requests import DeployQuery
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
 from midstream.errors import BadArgument, SparkFailed
 
 __all__ = ["deploy"]
@@ -78,7 +78,7 @@ def _begin(asked: DeploymentFile, directory: Path) -> DeploymentDirectory:
 def _run_one(paths: DeploymentDirectory, name: str) -> int:
     """Run the coordinator or one site in this process."""
     if name == COORDINATOR:
-        from midstream.deployment.coordinator_process import run_coordinator
+        from midstream.deployment.sites.coordinator_process import run_coordinator
 
         run_coordinator(paths.path)
     else:
@@ -144,7 +144,7 @@ class _Processes:
         log = self._log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
         if name == COORDINATOR:
-            module = ["midstream.deployment.coordinator_process", str(self._paths.path)]
+            module = ["midstream.deployment.sites.coordinator_process", str(self._paths.path)]
         else:
             module = ["midstream.spark.site", str(self._paths.path), name]
         with open(log, "ab") as file:

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from midstream.cli.failures import DONE
 from midstream.cli.output import Output
-from midstream.deployment.coordinator_process import CoordinatorStatus
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.status import NodeStatus, QueryStatus
+from midstream.deployment.protocol.status import NodeStatus, QueryStatus
+from midstream.deployment.sites.coordinator_process import CoordinatorStatus
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.errors import BadArgument
 
 __all__ = ["deployment_status", "read_status", "summary"]

@@ -8,11 +8,11 @@ from pathlib import Path
 from midstream.cli.deployment_status import read_status, summary
 from midstream.cli.failures import DONE, FAILED, PENDING
 from midstream.cli.output import Output, escape
-from midstream.deployment.coordinator_requests import ChangeTopology
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.topology import Topology
-from midstream.deployment.topology_events import EventBatch
-from midstream.deployment.topology_files import read_batches, read_topology
+from midstream.deployment.protocol.coordinator_requests import ChangeTopology
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.topology.topology import Topology
+from midstream.deployment.topology.topology_events import EventBatch
+from midstream.deployment.topology.topology_files import read_batches, read_topology
 from midstream.errors import BadArgument
 
 __all__ = ["apply_events", "show_topology"]
@@ -70,7 +70,7 @@ def show_topology(place: Path, picture: Path | None, output: Output) -> int:
         output.say(escape(line))
     if picture is not None:
         from midstream.deployment.drawing import draw, picture_of
-        from midstream.deployment.status import DeploymentStatus
+        from midstream.deployment.protocol.status import DeploymentStatus
 
         shown = DeploymentStatus(queries=[] if status is None else status.queries, nodes=[])
         draw([(place.name, picture_of(topology, shown))], picture)

@@ -2,9 +2,9 @@
 
 from midstream.deployment.deployment import Deployment, move
 from midstream.deployment.simulation import Costs, Unreliability
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
-from midstream.deployment.topology_files import read_batches, read_published_folder, read_topology
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
+from midstream.deployment.topology.topology_files import read_batches, read_published_folder, read_topology
 
 __all__ = [
     "AddLink",

@@ -37,13 +37,13 @@ import pyarrow as pa
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import NEVER
-from midstream.deployment.fragments import Fragment
-from midstream.deployment.global_plan import NodeId
+from midstream.deployment.placement.fragments import Fragment
+from midstream.deployment.placement.global_plan import NodeId
+from midstream.deployment.placement.stage_plans import StagePlan, check_sources, stage_plans
+from midstream.deployment.protocol.status import DeploymentStatus, status_of
 from midstream.deployment.simulation import Costs, Delivery, Simulation, Unreliability
-from midstream.deployment.stage_plans import StagePlan, check_sources, stage_plans
-from midstream.deployment.status import DeploymentStatus, status_of
-from midstream.deployment.topology import Link, Topology
-from midstream.deployment.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.topology.topology import Link, Topology
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.errors import DuplicateName, NotRunning, UnknownNode, UnknownStreamPushed, did_you_mean, quoted

@@ -17,9 +17,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from midstream.deployment.global_plan import NodeId
-from midstream.deployment.status import DeploymentStatus
-from midstream.deployment.topology import Topology
+from midstream.deployment.placement.global_plan import NodeId
+from midstream.deployment.protocol.status import DeploymentStatus
+from midstream.deployment.topology.topology import Topology
 
 __all__ = ["Picture", "draw", "picture_of"]
 

@@ -21,9 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.deployment.coordinator import Coordinator, Instruction
-from midstream.deployment.coordinator_log import CoordinatorLog
-from midstream.deployment.coordinator_requests import (
+from midstream.deployment.placement.global_plan import NodeId, StageId
+from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.coordinator import Coordinator, Instruction
+from midstream.deployment.protocol.coordinator_log import CoordinatorLog
+from midstream.deployment.protocol.coordinator_requests import (
     Beginning,
     ChangeTopology,
     DeployQuery,
@@ -32,9 +34,8 @@ from midstream.deployment.coordinator_requests import (
     Told,
     tell,
 )
-from midstream.deployment.global_plan import NodeId, StageId
-from midstream.deployment.invariants import check_at_rest, check_committed, check_retention
-from midstream.deployment.messages import (
+from midstream.deployment.protocol.invariants import check_at_rest, check_committed, check_retention
+from midstream.deployment.protocol.messages import (
     Abort,
     Control,
     Data,
@@ -48,11 +49,10 @@ from midstream.deployment.messages import (
     RescueState,
     StateChunk,
 )
-from midstream.deployment.node_runtime import Arrival, NodeRuntime, Outgoing
-from midstream.deployment.node_storage import restored_node, store_node, stored_stage
-from midstream.deployment.stage_plans import StagePlan
-from midstream.deployment.topology import Link, Topology
-from midstream.deployment.topology_events import (
+from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime, Outgoing
+from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.topology.topology import Link, Topology
+from midstream.deployment.topology.topology_events import (
     AddLink,
     AddNode,
     LoseNode,

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from midstream.deployment.deployment_directory import SiteLayout
-from midstream.deployment.node_group import NodeGroup
-from midstream.deployment.site_input import InputRow, group_input
-from midstream.deployment.site_output import GroupActivity, group_output
+from midstream.deployment.sites.deployment_directory import SiteLayout
+from midstream.deployment.sites.node_group import NodeGroup
+from midstream.deployment.sites.site_input import InputRow, group_input
+from midstream.deployment.sites.site_output import GroupActivity, group_output
 
 __all__ = ["NodeOperator"]
 

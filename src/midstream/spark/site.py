@@ -6,8 +6,8 @@
                                                      publish: inboxes of other sites, reports, results
 
 Everything that nodes need to know comes as rows, so Spark's offsets, state and commits make a micro-batch of all nodes
-one transaction; what it gives leaves when it is committed (``deployment/site_output``). If a site is killed and started
-again, that is to its nodes what the protocol calls a crash: they go on from what they had stored.
+one transaction; what it gives leaves when it is committed (``deployment/sites/site_output``). If a site is killed and
+started again, that is to its nodes what the protocol calls a crash: they go on from what they had stored.
 
 The site's own process publishes, writes a *tick* into the inbox from time to time as long as a node waits for
 something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
@@ -30,14 +30,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.deployment.coordinator_process import held_lock
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.durable_files import unique_name
-from midstream.deployment.message_file import CONTROL, TICK, MessageRow, write_messages
-from midstream.deployment.messages import RescueState
-from midstream.deployment.site_input import FEED
-from midstream.deployment.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
-from midstream.deployment.wire_format import message_from_bytes, message_to_bytes
+from midstream.deployment.protocol.messages import RescueState
+from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
+from midstream.deployment.sites.coordinator_process import held_lock
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.durable_files import unique_name
+from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
+from midstream.deployment.sites.site_input import FEED
+from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
 from midstream.errors import MidstreamError, SparkFailed
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.node_operator import NodeOperator

@@ -15,12 +15,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from midstream.deployment.coordinator_process import held_lock
-from midstream.deployment.deployment_directory import DeploymentDirectory
-from midstream.deployment.durable_files import write_whole
-from midstream.deployment.messages import ProvideState, RescueState
-from midstream.deployment.node_group import stored_stage_of_group
-from midstream.deployment.site_output import SiteOutput
+from midstream.deployment.protocol.messages import ProvideState, RescueState
+from midstream.deployment.sites.coordinator_process import held_lock
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.durable_files import write_whole
+from midstream.deployment.sites.node_group import stored_stage_of_group
+from midstream.deployment.sites.site_output import SiteOutput
 from midstream.errors import AlreadyRunning, NotRunning
 from midstream.spark.cell_keys import cell_keys
 

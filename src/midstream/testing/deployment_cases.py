@@ -71,11 +71,11 @@ import pyarrow as pa
 from midstream.algebra.plan import Plan
 from midstream.algebra.stream import Stream
 from midstream.algebra.window_spec import NEVER
+from midstream.deployment.placement.stage_plans import StagePlan, stage_plans
+from midstream.deployment.protocol.stage_cell import concatenated
 from midstream.deployment.simulation import Costs, Simulation, Unreliability
-from midstream.deployment.stage_cell import concatenated
-from midstream.deployment.stage_plans import StagePlan, stage_plans
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import (
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import (
     AddLink,
     AddNode,
     LoseNode,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from midstream.deployment.coordinator import Generation
-from midstream.deployment.global_plan import NodeId, StageId
-from midstream.deployment.messages import (
+from midstream.deployment.placement.global_plan import NodeId, StageId
+from midstream.deployment.protocol.coordinator import Generation
+from midstream.deployment.protocol.messages import (
     Control,
     EnterMarker,
     Envelope,

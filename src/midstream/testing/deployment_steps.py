@@ -1,7 +1,7 @@
 """What can happen to a deployment case while it runs: the steps of :mod:`midstream.testing.deployment_cases`.
 
->>> from midstream.deployment.topology import Link
->>> from midstream.deployment.topology_events import AddLink, RemoveLink
+>>> from midstream.deployment.topology.topology import Link
+>>> from midstream.deployment.topology.topology_events import AddLink, RemoveLink
 >>> code_of(Step(5.0, Change((RemoveLink("d", "e1"), AddLink(Link("d", "e2", 20.0))))))
 "Step(5.0, Change((RemoveLink('d', 'e1'), AddLink(Link('d', 'e2', 20.0)))))"
 """
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from midstream.deployment.topology import Topology
-from midstream.deployment.topology_events import (
+from midstream.deployment.topology.topology import Topology
+from midstream.deployment.topology.topology_events import (
     AddNode,
     LoseNode,
     RemoveNode,

@@ -21,8 +21,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from midstream.deployment.simulation import Costs, Unreliability
-from midstream.deployment.topology import Link, Node, Topology
-from midstream.deployment.topology_events import (
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import (
     AddLink,
     AddNode,
     LoseNode,

@@ -1,0 +1,691 @@
+"""The coordinator: decides where stages run, and sees each change through on the nodes (ISQD §6, Algorithm 1).
+
+Each change of a query's deployment is a *generation*, numbered per query, one at a time:
+
+    prepare    contexts go to all nodes concerned; each confirms
+    mark       the marker enters the query; stages act when it reaches them, and hand over to their successors
+    commit     every stage runs where it should: nodes forget contexts and snapshots; each confirms
+
+Topology events that come meanwhile take effect on the topology at once. A generation that has not been marked is given
+up and planned anew. One that has been marked goes on, on other paths where the old ones are gone. A stage that cannot
+reach its new node any more is called back: the new node is told not to begin, and only when it has confirmed that does
+the old one go on (a stage that has begun stays). Then the query is planned anew from where its stages really are.
+
+The coordinator knows no clock and does no I/O. It is a deterministic state machine: what it has been told (queries,
+events, reports), in this order, determines what it knows. So that list is its durable log (``coordinator_log``). What
+is to be sent, it gives as pairs of a node and a message; :meth:`Coordinator.ask_again` repeats what has not been
+answered.
+
+A node that is lost reports nothing any more, and nothing is expected of it. Only whether a stage had begun there must
+be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from midstream.algebra.plan import Plan
+from midstream.algebra.plan_json import plan_to_json
+from midstream.deployment.placement.deployment_context import (
+    Redeployment,
+    ToBeDeployed,
+    ToBeUndeployed,
+    ToBeUpdated,
+    deploy,
+    redeploy,
+)
+from midstream.deployment.placement.fragments import DeployedQuery, check_deployment
+from midstream.deployment.placement.global_plan import GlobalPlan, NodeId, StageId
+from midstream.deployment.placement.initial_placement import place_query
+from midstream.deployment.placement.placement import Placement, QueryPlacement
+from midstream.deployment.placement.placement_amendment import QueryAmendment, StageMove, amend
+from midstream.deployment.placement.placement_strategy import PlacementStrategy
+from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.messages import (
+    Abort,
+    Aborted,
+    Acted,
+    Commit,
+    Committed,
+    Control,
+    DeployStage,
+    DrainStage,
+    EnterMarker,
+    Installed,
+    Marker,
+    MigrateStage,
+    Path,
+    Prepare,
+    Prepared,
+    Report,
+    RerouteState,
+    RescueState,
+    Resume,
+    Resumed,
+    StageContext,
+    StageMigrated,
+    UpdateStage,
+)
+from midstream.deployment.topology.topology import Topology
+from midstream.deployment.topology.topology_events import AddNode, RemoveNode, TopologyEvent
+from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
+
+__all__ = ["Coordinator", "Generation", "Instruction"]
+
+Instruction = tuple[NodeId, Control]
+"""A message for a node."""
+
+
+@dataclass
+class Generation:
+    """A change of one query's deployment under way."""
+
+    query: str
+    number: int
+    before: QueryPlacement
+    after: QueryPlacement
+    redeployment: Redeployment
+    moves: Mapping[StageId, StageMove]
+    contexts: Mapping[NodeId, tuple[StageContext, ...]]
+    marker: Marker
+    entry_stages: Mapping[NodeId, tuple[StageId, ...]]
+    unprepared: set[NodeId]
+    unacted: dict[StageId, NodeId]
+    """Stages that the marker has not reached, and where they run."""
+    uninstalled: dict[StageId, NodeId]
+    """Stages that have not begun where they should."""
+    state_paths: dict[StageId, Path]
+    """The ways of the states that move."""
+    uncommitted: set[NodeId] = field(default_factory=set)
+    called_back: dict[StageId, NodeId] = field(default_factory=dict)
+    """Stages that are not to begin on these nodes, which have not confirmed it yet."""
+    resuming: dict[StageId, NodeId] = field(default_factory=dict)
+    """Stages that are to go on where they were, which has not been confirmed yet."""
+    returned: set[StageId] = field(default_factory=set)
+    """Stages that go on where they were."""
+    phase: str = "prepare"
+    """What is under way: prepare, mark or commit."""
+    seen: tuple[object, ...] = ()
+    """What was open when questions were last to be repeated."""
+
+    def is_stuck(self) -> bool:
+        """One more look: whether nothing has been answered since the last one."""
+        before, self.seen = (
+            self.seen,
+            (
+                self.phase,
+                len(self.unprepared),
+                len(self.unacted),
+                len(self.uninstalled),
+                len(self.uncommitted),
+                len(self.called_back),
+                len(self.resuming),
+            ),
+        )
+        return self.seen == before
+
+    @property
+    def nodes(self) -> set[NodeId]:
+        return set(self.contexts)
+
+
+@dataclass
+class _Query:
+    """What the coordinator knows of a deployed query."""
+
+    plans: Mapping[StageId, StagePlan]
+    deployed: DeployedQuery
+    generation: int = 0
+    running: Generation | None = None
+    begun: set[StageId] = field(default_factory=set)
+    """The stages that have run: one that begins without a source of its state ran on a node that is lost."""
+    current: dict[StageId, Plan] = field(default_factory=dict)
+    """The plan that each stage has, or is changing to."""
+    migrations: int = 0
+    migrating: dict[StageId, MigrateStage] = field(default_factory=dict)
+    """Changes of plans that have not been confirmed."""
+    refusals: dict[StageId, str] = field(default_factory=dict)
+    given_up: dict[tuple[int, StageId], NodeId] = field(default_factory=dict)
+    """Stages of generations that were given up, and the nodes that have not confirmed it."""
+    is_stale: bool = False
+    """Whether the topology has changed since the generation under way was planned."""
+    problem: str | None = None
+    """Why it could not be planned anew; it is tried again with the next change of the topology."""
+
+
+class Coordinator:
+    """Plans and carries out deployments."""
+
+    def __init__(self, topology: Topology, strategy: PlacementStrategy | None = None) -> None:
+        self.topology = topology
+        self.placement = Placement()
+        self.plan = GlobalPlan([])
+        self.committed = 0
+        """How many generations have been carried out."""
+        self.given_up = 0
+        """How many were planned anew before any stage had acted on them."""
+        self._strategy = strategy
+        self._queries: dict[str, _Query] = {}
+
+    # What is asked
+
+    def deploy(self, plans: Sequence[StagePlan]) -> list[Instruction]:
+        """Deploy a query that runs nowhere yet. Raises, and changes nothing, if it cannot be placed."""
+        query = plans[0].stage.query
+        if query in self._queries:
+            raise AlreadyRunning(f'query "{query}" is deployed already', hint="Give the query another name.")
+        plan = self.plan.with_query([stage_plan.stage for stage_plan in plans])
+        placed = place_query(plan, query, self.topology, self.placement, self._strategy)
+        self.plan = plan
+        known = self._queries[query] = _Query({p.stage.id: p for p in plans}, DeployedQuery(query))
+        known.current = {p.stage.id: p.plan for p in plans if p.plan is not None}
+        nowhere = QueryPlacement(query)
+        return self._begin(known, nowhere, placed, deploy(plan, placed), ())
+
+    def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
+        """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
+        self._check_returning(events)
+        self._check_removals(events)
+        busy = {query for query, known in self._queries.items() if known.running is not None}
+        waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
+        amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
+        for query in waiting:
+            self._queries[query].problem = None
+        instructions: list[Instruction] = []
+        for query, change in amendment.queries.items():
+            instructions += self._redeploy(self._queries[query], change)
+        for query in sorted(busy):
+            # Planned anew when it is clear where its stages are.
+            self._queries[query].is_stale = True
+            instructions += self._look_after(self._queries[query])
+        return instructions
+
+    def migrate(
+        self, plans: Sequence[StagePlan], strategy: str = "jisc", options: Mapping[str, Any] | None = None
+    ) -> list[Instruction]:
+        """Replace the plans of a query's stages, where they run, by equivalent ones. Raises if the stages differ."""
+        query = plans[0].stage.query
+        if query not in self._queries:
+            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self._queries))
+        known = self._queries[query]
+        if {p.stage.id: (p.stage, dict(p.leaf_of)) for p in plans} != {
+            p.stage.id: (p.stage, dict(p.leaf_of)) for p in known.plans.values()
+        }:
+            raise MigrationRefused(
+                f'the new plan of query "{query}" consists of other stages',
+                detail="While a query is deployed, plans can change inside its stages only.",
+                hint="Deploy it with joins_together=True to keep the joins in one stage.",
+            )
+        known.migrations += 1
+        known.refusals = {}
+        changed = [p for p in plans if p.plan is not None and p.plan != known.current[p.stage.id]]
+        for plan in changed:
+            assert plan.plan is not None
+            known.current[plan.stage.id] = plan.plan
+            known.migrating[plan.stage.id] = MigrateStage(
+                query, plan.stage.id, known.migrations, plan_to_json(plan.plan), strategy, options or {}
+            )
+        return self._stage_migrations(known)
+
+    def take(self, report: Report) -> list[Instruction]:
+        """Take what a node reports."""
+        known = self._queries.get(report.query)
+        if known is not None and isinstance(report, StageMigrated):
+            self._take_migrated(known, report)
+            return []
+        if known is not None and isinstance(report, Aborted):
+            known.given_up.pop((report.generation, report.stage), None)
+        generation = None if known is None else known.running
+        if known is None or generation is None or isinstance(report, StageMigrated):
+            return []
+        if report.generation != generation.number:
+            return []
+        match report:
+            case Prepared(node=node):
+                generation.unprepared.discard(node)
+            case Acted(stage=stage):
+                generation.unacted.pop(stage, None)
+            case Installed(stage=stage):
+                known.begun.add(stage)
+                generation.uninstalled.pop(stage, None)
+                generation.called_back.pop(stage, None)
+            case Aborted(stage=stage):
+                if stage in generation.called_back:
+                    del generation.called_back[stage]
+                    generation.uninstalled.pop(stage, None)
+                    old = generation.moves[stage].source
+                    assert old is not None
+                    if self._is_there(old):
+                        generation.resuming[stage] = old
+                        return [(old, Resume(report.query, generation.number, stage))]
+                    generation.returned.add(stage)
+            case Resumed(stage=stage):
+                if generation.resuming.pop(stage, None) is not None:
+                    generation.unacted.pop(stage, None)
+                    generation.returned.add(stage)
+            case Committed(node=node):
+                generation.uncommitted.discard(node)
+        return self._go_on(known, generation)
+
+    def ask_again(self, everything: bool = False) -> list[Instruction]:
+        """Repeat what has not been answered, of generations in which nothing has happened since the last call.
+
+        ``everything``: of all, because it may be that nothing of it was sent.
+        """
+        instructions: list[Instruction] = []
+        for known in self._queries.values():
+            if known.running is not None:
+                if not known.running.is_stuck() and not everything:
+                    continue
+                instructions += self._open_questions(known, known.running)
+            else:
+                instructions += self._stage_migrations(known)
+            instructions += self._aborts(known)
+        return instructions
+
+    def _take_migrated(self, known: _Query, report: StageMigrated) -> None:
+        waiting = known.migrating.get(report.stage)
+        if waiting is not None and waiting.number == report.number:
+            del known.migrating[report.stage]
+            if report.refusal is not None:
+                known.refusals[report.stage] = report.refusal
+
+    def _stage_migrations(self, known: _Query) -> list[Instruction]:
+        """Plans to be replaced where stages run; a stage that is on its way is asked when it has come."""
+        if known.running is not None:
+            return []
+        return [
+            (fragment.node, known.migrating[stage])
+            for fragment in known.deployed.fragments.values()
+            for stage in fragment.stages
+            if stage in known.migrating
+        ]
+
+    # What is known
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no generation is under way, and no plan is being replaced."""
+        return not any(known.running or known.migrating or known.given_up for known in self._queries.values())
+
+    def refusals(self, query: str) -> Mapping[StageId, str]:
+        """The stages that refused the last change of their plan, and why."""
+        return self._queries[query].refusals
+
+    def problem(self, query: str) -> str | None:
+        """Why a query could not be placed anew after the last change of the topology, if so."""
+        return self._queries[query].problem
+
+    def deployed(self, query: str) -> DeployedQuery:
+        """The fragments of a query, as of the last generation that was carried out."""
+        return self._queries[query].deployed
+
+    def generation(self, query: str) -> int:
+        """The number of the query's latest generation."""
+        return self._queries[query].generation
+
+    def is_rescuing_from(self, node: NodeId) -> bool:
+        """Whether stages of a lost node have not begun elsewhere yet."""
+        return not self._is_there(node) and any(
+            move.source == node and stage in generation.uninstalled
+            for generation in self.under_way()
+            for stage, move in generation.moves.items()
+        )
+
+    def under_way(self) -> Iterable[Generation]:
+        """The generations under way."""
+        return [known.running for known in self._queries.values() if known.running is not None]
+
+    # Generations
+
+    def _redeploy(self, known: _Query, change: QueryAmendment) -> list[Instruction]:
+        redeployment = redeploy(self.plan, known.deployed, change, self.topology)
+        if not redeployment.contexts:
+            known.deployed = redeployment.after
+            return []
+        return self._begin(known, change.before, change.after, redeployment, change.moves)
+
+    def _begin(
+        self,
+        known: _Query,
+        before: QueryPlacement,
+        after: QueryPlacement,
+        redeployment: Redeployment,
+        moves: Iterable[StageMove],
+    ) -> list[Instruction]:
+        known.generation += 1
+        known.is_stale = False
+        by_stage = {move.stage: move for move in moves}
+        state_paths = {
+            stage: (move.state_path or self.topology.state_path(move.source, move.target) or ())
+            for stage, move in by_stage.items()
+            if move.source is not None and move.target is not None
+        }
+        contexts = _stage_contexts(known.plans, after, redeployment, by_stage, state_paths, known.begun)
+        unacted = {
+            context.stage: node for node, own in contexts.items() for context in own if not _is_deployed(context)
+        }
+        uninstalled = {
+            context.stage: node for node, own in contexts.items() for context in own if _is_deployed(context)
+        }
+        query = redeployment.query
+        passed_on_by = self._passing_on(query, unacted)
+        generation = known.running = Generation(
+            query,
+            known.generation,
+            before,
+            after,
+            redeployment,
+            by_stage,
+            contexts,
+            Marker(query, known.generation, redeployment.marker, passed_on_by),
+            self._entry_stages(query, before, after, unacted, passed_on_by),
+            set(contexts),
+            unacted,
+            uninstalled,
+            state_paths,
+        )
+        return [(node, Prepare(query, generation.number, own)) for node, own in contexts.items()]
+
+    def _go_on(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """The next phase, if all that this one waits for has been reported."""
+        if generation.phase == "prepare" and not generation.unprepared:
+            if known.is_stale and generation.moves:
+                return self._give_up(known, generation)
+            generation.phase = "mark"
+            if generation.unacted or generation.uninstalled:
+                return self._enter(generation, generation.entry_stages) + self._rescues(known, generation)
+        if generation.phase == "mark":
+            waits = generation.unacted or generation.uninstalled or generation.called_back or generation.resuming
+            if not waits:
+                generation.phase = "commit"
+                generation.uncommitted = set(filter(self._is_there, generation.nodes))
+                if generation.uncommitted:
+                    return [
+                        (node, Commit(generation.query, generation.number)) for node in sorted(generation.uncommitted)
+                    ]
+        if generation.phase == "commit" and not generation.uncommitted:
+            return self._end(known, generation)
+        return []
+
+    def _end(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """The generation is over; plan anew if not all stages could move, or if the topology has changed since."""
+        self.committed += 1
+        known.running = None
+        known.deployed = generation.redeployment.after
+        assert _untouched_is_unchanged(generation.redeployment), "I6: a fragment changed that nobody was told of"
+        if generation.returned:
+            actual = _with_returned(generation)
+            self.placement.put(actual)
+            change = QueryAmendment(
+                generation.query,
+                generation.before,
+                actual,
+                tuple(move for stage, move in generation.moves.items() if stage not in generation.returned),
+            )
+            deployed = redeploy(self.plan, generation.redeployment.before, change, self.topology).after
+            # Stages on these nodes may have routes to where others never came: all of them are told anew.
+            told = {
+                id: replace(fragment, inputs={}, route=None) if fragment.node in generation.nodes else fragment
+                for id, fragment in deployed.fragments.items()
+            }
+            known.deployed = replace(deployed, fragments=told)
+        elif not known.is_stale:
+            check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
+        if generation.returned or known.is_stale:
+            return self._plan_anew(known)
+        self._forget_left_nodes()
+        return self._stage_migrations(known)
+
+    def _forget_left_nodes(self) -> None:
+        """Removed nodes can be switched off when nothing that they held is needed any more."""
+        needed = {node for generation in self.under_way() for node in generation.nodes}
+        for known in self._queries.values():
+            needed |= {fragment.node for fragment in known.deployed.fragments.values()}
+        for node in [node for node in self.topology.leaving if node not in needed]:
+            self.topology.forget(node)
+
+    def _plan_anew(self, known: _Query) -> list[Instruction]:
+        known.is_stale, known.problem = False, None
+        query = known.deployed.query
+        try:
+            change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
+        except TopologyError as problem:
+            # What has happened cannot be refused. The query waits where it is.
+            known.problem = str(problem)
+            return []
+        return self._redeploy(known, change.queries[query]) if query in change.queries else []
+
+    def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """Plan a generation anew that no stage has acted on."""
+        known.given_up |= {(generation.number, stage): node for stage, node in generation.uninstalled.items()}
+        known.running = None
+        self.given_up += 1
+        self.placement.put(generation.before)
+        return self._aborts(known) + self._plan_anew(known)
+
+    def _aborts(self, known: _Query) -> list[Instruction]:
+        query = known.deployed.query
+        return [(node, Abort(query, generation, (stage,))) for (generation, stage), node in known.given_up.items()]
+
+    def _look_after(self, known: _Query) -> list[Instruction]:
+        """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
+        generation = known.running
+        assert generation is not None
+        is_first = not generation.before.nodes
+        lost = {node for node in generation.nodes if not self._is_there(node)}
+        if generation.phase == "prepare" and (generation.moves or lost) and not is_first:
+            return self._give_up(known, generation)
+        self._wait_no_longer_for(lost, generation)
+        instructions: list[Instruction] = []
+        for stage, target in list(generation.uninstalled.items()):
+            move = generation.moves.get(stage)
+            if (move is None or move.source is None) and target in lost:
+                # It has begun there, or was lost there before: the next generation rescues it.
+                del generation.uninstalled[stage]
+            if move is None or move.source is None or stage in generation.called_back:
+                continue
+            path = generation.state_paths[stage]
+            if path and self.topology.carries_state(path):
+                continue
+            found = self.topology.state_path(move.source, target)
+            if found is not None:
+                generation.state_paths[stage] = found
+                instructions.append((move.source, RerouteState(stage, generation.number, found)))
+            elif known.is_stale and (self._is_there(move.source) or target not in self.topology.nodes):
+                generation.called_back[stage] = target
+                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+        return instructions + self._go_on(known, generation)
+
+    def _wait_no_longer_for(self, lost: set[NodeId], generation: Generation) -> None:
+        """Nodes are lost: what they were to do, nobody will report. Their stages are rescued from what they stored."""
+        generation.unprepared -= lost
+        generation.uncommitted -= lost
+        for stage in [stage for stage, node in generation.unacted.items() if node in lost]:
+            del generation.unacted[stage]
+        for stage in [stage for stage, node in generation.resuming.items() if node in lost]:
+            del generation.resuming[stage]
+            generation.returned.add(stage)
+
+    def _check_returning(self, events: Sequence[TopologyEvent]) -> None:
+        """A node that was lost may come back, as an empty one, when nothing refers to the lost one any more."""
+        for event in events:
+            if isinstance(event, AddNode) and not self._is_there(event.node.id) and self._is_in_use(event.node.id):
+                raise BadTopology(
+                    f'node "{event.node.id}" was lost, and its stages have not all been rescued',
+                    hint="Add it when no generation is under way, or under another name.",
+                )
+
+    def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
+        """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
+        being_redeployed = [known for known in self._queries.values() if known.running is not None]
+        for event in events:
+            if isinstance(event, RemoveNode) and any(self._uses(known, event.node) for known in being_redeployed):
+                raise BadTopology(
+                    f'node "{event.node}" runs a query that is being redeployed, and cannot be removed now',
+                    hint="Remove it when the redeployment is over.",
+                )
+
+    def _is_in_use(self, node: NodeId) -> bool:
+        """Whether a deployment refers to a node."""
+        return any(self._uses(known, node) for known in self._queries.values())
+
+    def _uses(self, known: _Query, node: NodeId) -> bool:
+        generation = known.running
+        moves = () if generation is None else generation.moves.values()
+        used = {fragment.node for fragment in known.deployed.fragments.values()}
+        used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
+        used |= {end for move in moves for end in (move.source, move.target) if end is not None}
+        return node in used
+
+    def _is_there(self, node: NodeId) -> bool:
+        """Whether a node can be asked for what it holds."""
+        return node in self.topology.nodes or node in self.topology.leaving
+
+    def _open_questions(self, known: _Query, generation: Generation) -> list[Instruction]:
+        query, number = generation.query, generation.number
+        instructions: list[Instruction] = []
+        if generation.phase == "prepare":
+            instructions += [(n, Prepare(query, number, generation.contexts[n])) for n in sorted(generation.unprepared)]
+        if generation.phase == "mark":
+            # The marker may be stuck where a link was cut: then it enters behind the cut.
+            waiting: dict[NodeId, list[StageId]] = {}
+            for stage, node in generation.unacted.items():
+                waiting.setdefault(node, []).append(stage)
+            instructions += self._enter(generation, waiting)
+            instructions += [
+                (node, Prepare(query, number, generation.contexts[node]))
+                for node in sorted(set(generation.uninstalled.values()))
+            ]
+            for stage in generation.uninstalled:
+                source = generation.moves[stage].source if stage in generation.moves else None
+                if source is not None and self._is_there(source):
+                    instructions.append((source, RerouteState(stage, number, generation.state_paths[stage])))
+            instructions += self._rescues(known, generation)
+            instructions += [(n, Abort(query, number, (stage,))) for stage, n in generation.called_back.items()]
+            instructions += [(n, Resume(query, number, stage)) for stage, n in generation.resuming.items()]
+        if generation.phase == "commit":
+            instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
+        return instructions
+
+    def _rescues(self, known: _Query, generation: Generation) -> list[Instruction]:
+        """Ask for the snapshots of stages whose old node is lost. That of a source may be the node that came back."""
+        lost = {
+            stage: move.source or generation.uninstalled[stage]
+            for stage, move in generation.moves.items()
+            if stage in known.begun and stage in generation.uninstalled
+            if move.source is None or not self._is_there(move.source)
+        }
+        return [
+            (target, RescueState(stage, generation.number, lost[stage]))
+            for stage, target in generation.uninstalled.items()
+            if stage in lost and stage not in generation.called_back
+        ]
+
+    def _enter(self, generation: Generation, stages: Mapping[NodeId, Iterable[StageId]]) -> list[Instruction]:
+        return [(node, EnterMarker(generation.marker, tuple(own))) for node, own in stages.items()]
+
+    # The way of the marker
+
+    def _passing_on(self, query: str, acting: Iterable[StageId]) -> frozenset[StageId]:
+        """The stages that have an acting one after them."""
+        passing: set[StageId] = set()
+        for stage in reversed(self.plan.stages_of(query)):
+            consumer = self.plan.consumer_of(stage)
+            if consumer is not None and (consumer in acting or consumer in passing):
+                passing.add(stage)
+        return frozenset(passing)
+
+    def _entry_stages(
+        self,
+        query: str,
+        before: QueryPlacement,
+        after: QueryPlacement,
+        acting: Mapping[StageId, NodeId],
+        passing: frozenset[StageId],
+    ) -> dict[NodeId, tuple[StageId, ...]]:
+        """Where the marker enters: at the acting stages to which no other stage will bring it."""
+        entered: dict[NodeId, tuple[StageId, ...]] = {}
+        met: set[StageId] = set()
+        for stage in self.plan.stages_of(query):
+            is_brought = any(
+                producer in met and producer in passing and self._still_leads(before, after, producer, stage)
+                for producer in self.plan.stages[stage].inputs
+            )
+            if stage in acting and not is_brought:
+                entered[acting[stage]] = (*entered.get(acting[stage], ()), stage)
+            if is_brought or stage in acting:
+                met.add(stage)
+        return entered
+
+    def _still_leads(self, before: QueryPlacement, after: QueryPlacement, producer: StageId, consumer: StageId) -> bool:
+        """Whether what a producer sends from now on reaches the consumer where it has been so far."""
+        moves = before.nodes.get(producer) != after.nodes.get(producer)
+        # A stage that has ended goes on sending on its old route.
+        route = (before if moves else after).routes.get(producer)
+        return route is not None and route[-1] == before.nodes.get(consumer) and self.topology.is_route(route)
+
+
+def _is_deployed(context: StageContext) -> bool:
+    return isinstance(context, DeployStage)
+
+
+def _stage_contexts(
+    plans: Mapping[StageId, StagePlan],
+    after: QueryPlacement,
+    redeployment: Redeployment,
+    moves: Mapping[StageId, StageMove],
+    state_paths: Mapping[StageId, Path],
+    begun: Collection[StageId],
+) -> dict[NodeId, tuple[StageContext, ...]]:
+    """The contexts of fragments as contexts of stages, by node."""
+    contexts: dict[NodeId, list[StageContext]] = {}
+    before = redeployment.before.fragments
+    known_before = {stage: fragment for fragment in before.values() for stage in fragment.stages}
+
+    def add(node: NodeId, context: StageContext) -> None:
+        contexts.setdefault(node, []).append(context)
+
+    def add_staying_and_new(node: NodeId, stages: Iterable[StageId]) -> None:
+        for stage in stages:
+            route = after.routes.get(stage, ())
+            if stage in known_before and known_before[stage].node == node:
+                add(node, UpdateStage(stage, route))
+            else:
+                add(node, DeployStage(plans[stage], route, awaits_state=stage in begun))
+
+    def add_leaving(node: NodeId, stages: Iterable[StageId]) -> None:
+        for stage in stages:
+            if after.nodes.get(stage) != node and stage in state_paths:
+                add(node, DrainStage(stage, state_paths[stage]))
+
+    for context in redeployment.contexts:
+        match context:
+            case ToBeDeployed(node, fragment):
+                add_staying_and_new(node, fragment.stages)
+            case ToBeUpdated(node, fragment_id, _, fragment):
+                add_staying_and_new(node, fragment.stages)
+                add_leaving(node, before[fragment_id].stages)
+            case ToBeUndeployed(node, fragment_id, _):
+                add_leaving(node, before[fragment_id].stages)
+    return {node: tuple(own) for node, own in contexts.items()}
+
+
+def _untouched_is_unchanged(redeployment: Redeployment) -> bool:
+    """Whether fragments without a context are as they were."""
+    touched = {c.fragment.id if isinstance(c, ToBeDeployed) else c.fragment_id for c in redeployment.contexts}
+    before, after = redeployment.before.fragments, redeployment.after.fragments
+    return all(fragment == before.get(id) for id, fragment in after.items() if id not in touched)
+
+
+def _with_returned(generation: Generation) -> QueryPlacement:
+    """Where the stages of a query really are after some were called back."""
+    nodes = dict(generation.after.nodes)
+    routes = dict(generation.after.routes)
+    for stage in generation.returned:
+        nodes[stage] = generation.before.nodes[stage]
+        if stage in generation.before.routes:
+            routes[stage] = generation.before.routes[stage]
+    return replace(generation.after, nodes=nodes, routes=routes)

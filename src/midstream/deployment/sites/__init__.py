@@ -1,0 +1,1 @@
+"""Deployments on sites: directories and files through which the processes of a deployment exchange messages."""

@@ -1,0 +1,249 @@
+"""The nodes that one site runs together: messages between them are worked off at once, and they are stored together.
+
+A site runs its nodes in a few groups, not one by one: what a group costs hardly depends on how many nodes it has. A
+node becomes part of its group when something first concerns it, and leaves it when it is lost. What a lost node had
+stored stays, so that its stages can be rescued.
+
+    NODE \\n …                 what a node stores (``node_storage``)
+    lost/NODE \\n …            what a lost node had stored
+    connectivity              which nodes and links are there
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from midstream.deployment.placement.global_plan import NodeId
+from midstream.deployment.protocol.messages import Control, Envelope, ProvideState, Report, RescueState
+from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Arrival, NodeRuntime, Outgoing
+from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.sites.connectivity import Connectivity
+from midstream.deployment.sites.file_names import file_name, name_of_file
+from midstream.engine.state.window_store import ReceivedRows
+
+__all__ = ["GroupInput", "GroupOutput", "NodeGroup", "stored_stage_of_group"]
+
+CONNECTIVITY, LOST = "connectivity", "lost/"
+
+
+@dataclass
+class GroupInput:
+    """What has come for the nodes of a group."""
+
+    control: list[tuple[NodeId, Control]] = field(default_factory=list)
+    envelopes: list[Envelope] = field(default_factory=list)
+    arrivals: list[tuple[NodeId, Arrival]] = field(default_factory=list)
+    connectivity: Connectivity | None = None
+    """The latest, if a new one has come."""
+    asks_again: bool = False
+    """Whether nodes are to repeat what has not been answered."""
+
+
+@dataclass
+class GroupOutput:
+    """What a step of a group gives."""
+
+    envelopes: list[Envelope] = field(default_factory=list)
+    """For nodes of other groups."""
+    reports: list[Report] = field(default_factory=list)
+    results: list[tuple[str, ReceivedRows]] = field(default_factory=list)
+    rescues: list[tuple[NodeId, RescueState]] = field(default_factory=list)
+    """Snapshots that a node needs from what a lost node of another group had stored."""
+
+    def add(self, out: Outgoing) -> None:
+        self.reports += out.reports
+        self.results += out.results
+
+
+class _Files(dict[str, bytes]):
+    """What a node has stored, and which of it changed."""
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(files or {})
+        self.changed: set[str] = set()
+
+    def __setitem__(self, key: str, data: bytes) -> None:
+        super().__setitem__(key, data)
+        self.changed.add(key)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self.changed.add(key)
+
+
+class NodeGroup:
+    """Some nodes of a site. Like a node it knows no clock and does no I/O."""
+
+    def __init__(self, hosts: Callable[[NodeId], bool], chunk_bytes: int = CHUNK_BYTES) -> None:
+        """``hosts`` says which nodes belong to the group."""
+        self.nodes: dict[NodeId, NodeRuntime] = {}
+        self.connectivity: Connectivity | None = None
+        self._hosts = hosts
+        self._chunk_bytes = chunk_bytes
+        self._stored: dict[NodeId, _Files] = {}
+        self._lost: dict[NodeId, _Files] = {}
+        self._touched: set[NodeId] = set()
+        self._changes: dict[str, bytes | None] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any node waits for something."""
+        return any(node.is_busy() for node in self.nodes.values())
+
+    def step(self, given: GroupInput) -> GroupOutput:
+        """Take all that has come, and work until nothing is left to do inside the group."""
+        out = GroupOutput()
+        if given.connectivity is not None:
+            self._connect(given.connectivity)
+        control: dict[NodeId, list[Control]] = {}
+        arrivals: dict[NodeId, list[Arrival]] = {}
+        envelopes: dict[NodeId, list[Envelope]] = {}
+        for name, message in given.control:
+            found = self._rescued(message) if isinstance(message, RescueState) else message
+            if isinstance(found, RescueState):
+                out.rescues.append((name, found))
+            else:
+                control.setdefault(name, []).append(found)
+        for name, arrival in given.arrivals:
+            arrivals.setdefault(name, []).append(arrival)
+        for envelope in given.envelopes:
+            if self._carries(envelope):
+                envelopes.setdefault(envelope.node, []).append(envelope)
+        pending: deque[Envelope] = deque()
+        for name in dict.fromkeys([*control, *arrivals, *envelopes]):
+            node = self._node(name)
+            if node is not None:
+                given_to_it = (control.get(name, ()), envelopes.get(name, ()), arrivals.get(name, ()))
+                self._leave(node.step(*given_to_it), out, pending)
+        if given.asks_again:
+            for name, node in list(self.nodes.items()):
+                if node.is_busy():
+                    self._touched.add(name)
+                    self._leave(node.ask_again(), out, pending)
+        self._work_off(pending, out)
+        return out
+
+    def _work_off(self, pending: deque[Envelope], out: GroupOutput) -> None:
+        while pending:
+            brought: dict[NodeId, list[Envelope]] = {}
+            while pending:
+                envelope = pending.popleft()
+                if not self._carries(envelope):
+                    continue
+                if self._hosts(envelope.node):
+                    brought.setdefault(envelope.node, []).append(envelope)
+                else:
+                    out.envelopes.append(envelope)
+            for name, envelopes in brought.items():
+                node = self._node(name)
+                if node is not None:
+                    self._leave(node.step(envelopes=envelopes), out, pending)
+
+    def _leave(self, left: Outgoing, out: GroupOutput, pending: deque[Envelope]) -> None:
+        out.add(left)
+        pending.extend(left.envelopes)
+
+    # What is there
+
+    def _node(self, name: NodeId) -> NodeRuntime | None:
+        """The node, unless it is not there."""
+        if self.connectivity is not None and not self.connectivity.has(name):
+            return None
+        self._touched.add(name)
+        if name not in self.nodes:
+            self.nodes[name] = NodeRuntime(name, self._chunk_bytes)
+        return self.nodes[name]
+
+    def _carries(self, envelope: Envelope) -> bool:
+        """Whether the link that an envelope is crossing is there."""
+        if self.connectivity is None or envelope.place == 0:
+            return envelope.place == 0
+        return self.connectivity.carries(envelope.path[envelope.place - 1], envelope.node)
+
+    def _connect(self, connectivity: Connectivity) -> None:
+        before = self.connectivity
+        if before is not None and connectivity.version <= before.version:
+            return
+        self.connectivity = connectivity
+        self._changes[CONNECTIVITY] = connectivity.to_bytes()
+        for name in [name for name in self.nodes if connectivity.has_lost(name, before)]:
+            self._lose(name)
+
+    def _lose(self, name: NodeId) -> None:
+        """A node is gone; what it had stored is put aside."""
+        self._store(name)
+        del self.nodes[name]
+        for key in self._lost.pop(name, {}):
+            self._changes[_key(LOST + file_name(name), key)] = None
+        files = self._lost[name] = self._stored.pop(name)
+        for key, data in files.items():
+            self._changes[_key(file_name(name), key)] = None
+            self._changes[_key(LOST + file_name(name), key)] = data
+
+    def _rescued(self, message: RescueState) -> Control:
+        """The snapshot that is asked for if a lost node of this group had it, else the question."""
+        files = None
+        if message.lost_node in self._lost:
+            files = stored_stage(self._lost[message.lost_node], message.stage)
+        return message if files is None else ProvideState(message.stage, message.generation, files)
+
+    # Durability
+
+    def changes(self) -> dict[str, bytes | None]:
+        """What is to be stored since the last call, by key; None: to be removed."""
+        for name in self._touched:
+            if name in self.nodes:
+                self._store(name)
+        self._touched = set()
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def _store(self, name: NodeId) -> None:
+        files = self._stored.setdefault(name, _Files())
+        store_node(self.nodes[name], files)
+        for key in files.changed:
+            self._changes[_key(file_name(name), key)] = files.get(key)
+        files.changed = set()
+
+    @classmethod
+    def restored(
+        cls, hosts: Callable[[NodeId], bool], stored: Mapping[str, bytes], chunk_bytes: int = CHUNK_BYTES
+    ) -> NodeGroup:
+        """The group as it was when its changes were last stored."""
+        group = cls(hosts, chunk_bytes)
+        if CONNECTIVITY in stored:
+            group.connectivity = Connectivity.from_bytes(stored[CONNECTIVITY])
+        for (is_lost, name), files in _by_node(stored).items():
+            (group._lost if is_lost else group._stored)[name] = _Files(files)
+        for name, files in group._stored.items():
+            group.nodes[name] = restored_node(name, files, chunk_bytes)
+        return group
+
+
+def stored_stage_of_group(
+    stored: Mapping[str, bytes], node: NodeId, stage: str, *, is_gone: bool
+) -> dict[str, bytes] | None:
+    """The snapshot of a stage in what a group has stored; None if there is none.
+
+    ``is_gone`` says that the whole group is gone; else only nodes that the group itself has given up are looked at.
+    """
+    by_node = _by_node(stored)
+    files = by_node.get((False, node)) if is_gone else None
+    files = by_node.get((True, node)) if files is None else files
+    return None if files is None else stored_stage(files, stage)
+
+
+def _by_node(stored: Mapping[str, bytes]) -> dict[tuple[bool, NodeId], dict[str, bytes]]:
+    found: dict[tuple[bool, NodeId], dict[str, bytes]] = {}
+    for key, data in stored.items():
+        owner, separator, rest = key.partition("\n")
+        if separator:
+            is_lost = owner.startswith(LOST)
+            found.setdefault((is_lost, name_of_file(owner.removeprefix(LOST))), {})[rest] = data
+    return found
+
+
+def _key(owner: str, key: str) -> str:
+    return f"{owner}\n{key}"

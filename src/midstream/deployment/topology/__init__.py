@@ -1,0 +1,1 @@
+"""The topology, what can happen to it, and its files."""
