@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from midstream.deployment.protocol.status import node_status
 from midstream.deployment.sites.deployment_directory import SiteLayout
 from midstream.deployment.sites.node_group import NodeGroup
 from midstream.deployment.sites.site_input import InputRow, group_input
@@ -51,7 +52,8 @@ class NodeOperator(StatefulProcessor):
         output = group_output(group.step(given), self._layout)
         self._store(number, group)
         seconds = time.perf_counter() - began
-        activity = GroupActivity(number, group.is_busy, given.asks_again, was_restored, seconds)
+        nodes = [node_status(node) for node in group.nodes.values()]
+        activity = GroupActivity(number, group.is_busy, given.asks_again, was_restored, seconds, nodes)
         output.append(activity.as_row())
         yield pd.DataFrame(
             {

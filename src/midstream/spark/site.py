@@ -26,15 +26,18 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
+import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.messages import RescueState
+from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import unique_name
+from midstream.deployment.sites.durable_files import unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
@@ -84,6 +87,7 @@ class Site:
         """Groups that wait for something: all, until a micro-batch says otherwise."""
         self.activity: list[GroupActivity] = []
         """What the last micro-batches did."""
+        self._nodes: dict[NodeId, NodeStatus] = {}
         self.publish()
         self.query = self._start(keep_feeds)
 
@@ -116,16 +120,20 @@ class Site:
             self._write([MessageRow(TICK, "", b"")])
 
     def publish(self) -> None:
-        """Publish what committed micro-batches gave."""
+        """Publish what committed micro-batches gave, and what the nodes hold after them."""
+        before = dict(self._nodes)
         for row in self._output.publish():
             if row.kind == ACTIVITY:
                 activity = GroupActivity.of_row(row)
                 self.activity = [*self.activity[-99:], activity]
+                self._nodes |= {node.name: node for node in activity.nodes}
                 (self._busy.add if activity.is_busy else self._busy.discard)(activity.group)
                 if activity.has_asked_again:
                     self._tick_is_open = False
             elif row.kind == RESCUE:
                 self._rescue(row)
+        if self._nodes != before:
+            write_whole(self._directory.node_status(self._site), msgspec.json.encode(list(self._nodes.values())))
 
     def _rescue(self, row: OutputRow) -> None:
         question = message_from_bytes(row.blob)

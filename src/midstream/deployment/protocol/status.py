@@ -11,7 +11,15 @@ from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.messages import Data
 from midstream.deployment.protocol.node_runtime import NodeRuntime
 
-__all__ = ["DeploymentStatus", "FragmentStatus", "NodeStatus", "QueryStatus", "query_statuses", "status_of"]
+__all__ = [
+    "DeploymentStatus",
+    "FragmentStatus",
+    "NodeStatus",
+    "QueryStatus",
+    "node_status",
+    "query_statuses",
+    "status_of",
+]
 
 
 class FragmentStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +55,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: NodeId
     kind: str | None
     slots: int | None
-    slots_used: int
+    """As the topology says; None on sites, which do not know it."""
     running: list[StageId]
     held: list[StageId]
     """Stages that have ended here and whose snapshot is kept until they run elsewhere for certain."""
@@ -96,14 +104,12 @@ def status_of(coordinator: Coordinator, nodes: Mapping[NodeId, NodeRuntime]) -> 
     return DeploymentStatus(
         queries=query_statuses(coordinator),
         nodes=[
-            node_status(nodes[name], node.kind, node.slots, coordinator.placement.slots_used(name))
-            for name, node in topology.nodes.items()
-            if name in nodes
+            node_status(nodes[name], node.kind, node.slots) for name, node in topology.nodes.items() if name in nodes
         ],
     )
 
 
-def node_status(node: NodeRuntime, kind: str | None, slots: int | None, slots_used: int) -> NodeStatus:
+def node_status(node: NodeRuntime, kind: str | None = None, slots: int | None = None) -> NodeStatus:
     """What a node knows of itself."""
     waiting = [*node.running.values(), *(held.instance for held in node.held.values())]
     buffered = sum(
@@ -113,7 +119,6 @@ def node_status(node: NodeRuntime, kind: str | None, slots: int | None, slots_us
         name=node.name,
         kind=kind,
         slots=slots,
-        slots_used=slots_used,
         running=sorted(node.running),
         held=sorted(node.held),
         awaited=sorted(node.awaiting),

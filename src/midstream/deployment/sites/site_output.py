@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.deployment.placement.global_plan import NodeId
+from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_to_bytes
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory, SiteLayout
 from midstream.deployment.sites.durable_files import write_whole
@@ -59,6 +60,9 @@ class GroupActivity(msgspec.Struct, frozen=True):
     has_asked_again: bool
     was_restored: bool
     seconds: float
+
+    nodes: list[NodeStatus] = []
+    """What the group's nodes hold after the micro-batch."""
 
     def as_row(self) -> OutputRow:
         return OutputRow(ACTIVITY, "", "", msgspec.json.encode(self))
