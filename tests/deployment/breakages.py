@@ -35,6 +35,7 @@ NODE, COORDINATOR, EDGE = (
     "deployment/protocol/coordinator.py",
     "deployment/protocol/logical_edge.py",
 )
+GENERATION = "deployment/protocol/generation.py"
 INSTANCE, STORAGE, SIMULATION = (
     "deployment/protocol/stage_instance.py",
     "deployment/protocol/node_storage.py",
@@ -213,7 +214,7 @@ BREAKAGES = (
         test="tests/deployment/test_isqd_figure_6.py",
     ),
     _B(
-        "a stage whose node is lost begins without its state", COORDINATOR,
+        "a stage whose node is lost begins without its state", GENERATION,
         "awaits_state=stage in begun", "awaits_state=bool(state_paths.get(stage))",
     ),
     _B(
@@ -223,7 +224,7 @@ BREAKAGES = (
     _B("lost nodes are waited for", COORDINATOR, "self._wait_no_longer_for(lost, generation)", "pass"),
     _B(
         "a stage that came back is thought to have moved", COORDINATOR,
-        "actual = _with_returned(generation)", "actual = generation.after",
+        "actual = generation.reached", "actual = generation.after",
     ),
     _B(
         "what was given up is thought to have happened", COORDINATOR,

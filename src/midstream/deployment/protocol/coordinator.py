@@ -22,7 +22,7 @@ be known before the stage goes on elsewhere: whoever reads what the node has sto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,9 +30,6 @@ from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.deployment.placement.deployment_context import (
     Redeployment,
-    ToBeDeployed,
-    ToBeUndeployed,
-    ToBeUpdated,
     deploy,
     redeploy,
 )
@@ -43,6 +40,7 @@ from midstream.deployment.placement.placement import Placement, QueryPlacement
 from midstream.deployment.placement.placement_amendment import QueryAmendment, StageMove, amend
 from midstream.deployment.placement.placement_strategy import PlacementStrategy
 from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.generation import Generation, stage_contexts
 from midstream.deployment.protocol.messages import (
     Abort,
     Aborted,
@@ -51,12 +49,10 @@ from midstream.deployment.protocol.messages import (
     Committed,
     Control,
     DeployStage,
-    DrainStage,
     EnterMarker,
     Installed,
     Marker,
     MigrateStage,
-    Path,
     Prepare,
     Prepared,
     Report,
@@ -64,10 +60,9 @@ from midstream.deployment.protocol.messages import (
     RescueState,
     Resume,
     Resumed,
-    StageContext,
     StageMigrated,
-    UpdateStage,
 )
+from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, RemoveNode, TopologyEvent
 from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
@@ -76,59 +71,6 @@ __all__ = ["Coordinator", "Generation", "Instruction"]
 
 Instruction = tuple[NodeId, Control]
 """A message for a node."""
-
-
-@dataclass
-class Generation:
-    """A change of one query's deployment under way."""
-
-    query: str
-    number: int
-    before: QueryPlacement
-    after: QueryPlacement
-    redeployment: Redeployment
-    moves: Mapping[StageId, StageMove]
-    contexts: Mapping[NodeId, tuple[StageContext, ...]]
-    marker: Marker
-    entry_stages: Mapping[NodeId, tuple[StageId, ...]]
-    unprepared: set[NodeId]
-    unacted: dict[StageId, NodeId]
-    """Stages that the marker has not reached, and where they run."""
-    uninstalled: dict[StageId, NodeId]
-    """Stages that have not begun where they should."""
-    state_paths: dict[StageId, Path]
-    """The ways of the states that move."""
-    uncommitted: set[NodeId] = field(default_factory=set)
-    called_back: dict[StageId, NodeId] = field(default_factory=dict)
-    """Stages that are not to begin on these nodes, which have not confirmed it yet."""
-    resuming: dict[StageId, NodeId] = field(default_factory=dict)
-    """Stages that are to go on where they were, which has not been confirmed yet."""
-    returned: set[StageId] = field(default_factory=set)
-    """Stages that go on where they were."""
-    phase: str = "prepare"
-    """What is under way: prepare, mark or commit."""
-    seen: tuple[object, ...] = ()
-    """What was open when questions were last to be repeated."""
-
-    def is_stuck(self) -> bool:
-        """One more look: whether nothing has been answered since the last one."""
-        before, self.seen = (
-            self.seen,
-            (
-                self.phase,
-                len(self.unprepared),
-                len(self.unacted),
-                len(self.uninstalled),
-                len(self.uncommitted),
-                len(self.called_back),
-                len(self.resuming),
-            ),
-        )
-        return self.seen == before
-
-    @property
-    def nodes(self) -> set[NodeId]:
-        return set(self.contexts)
 
 
 @dataclass
@@ -363,15 +305,12 @@ class Coordinator:
             for stage, move in by_stage.items()
             if move.source is not None and move.target is not None
         }
-        contexts = _stage_contexts(known.plans, after, redeployment, by_stage, state_paths, known.begun)
-        unacted = {
-            context.stage: node for node, own in contexts.items() for context in own if not _is_deployed(context)
-        }
-        uninstalled = {
-            context.stage: node for node, own in contexts.items() for context in own if _is_deployed(context)
-        }
+        contexts = stage_contexts(known.plans, after, redeployment, state_paths, known.begun)
+        told = [(context, node) for node, own in contexts.items() for context in own]
+        unacted = {context.stage: node for context, node in told if not isinstance(context, DeployStage)}
+        uninstalled = {context.stage: node for context, node in told if isinstance(context, DeployStage)}
         query = redeployment.query
-        passed_on_by = self._passing_on(query, unacted)
+        passed_on_by = passing_on(self.plan, query, unacted)
         generation = known.running = Generation(
             query,
             known.generation,
@@ -381,7 +320,7 @@ class Coordinator:
             by_stage,
             contexts,
             Marker(query, known.generation, redeployment.marker, passed_on_by),
-            self._entry_stages(query, before, after, unacted, passed_on_by),
+            entry_stages(self.plan, self.topology, before, after, unacted, passed_on_by),
             set(contexts),
             unacted,
             uninstalled,
@@ -415,9 +354,9 @@ class Coordinator:
         self.committed += 1
         known.running = None
         known.deployed = generation.redeployment.after
-        assert _untouched_is_unchanged(generation.redeployment), "I6: a fragment changed that nobody was told of"
+        assert generation.left_the_rest_alone, "I6: a fragment changed that nobody was told of"
         if generation.returned:
-            actual = _with_returned(generation)
+            actual = generation.reached
             self.placement.put(actual)
             change = QueryAmendment(
                 generation.query,
@@ -586,106 +525,3 @@ class Coordinator:
 
     def _enter(self, generation: Generation, stages: Mapping[NodeId, Iterable[StageId]]) -> list[Instruction]:
         return [(node, EnterMarker(generation.marker, tuple(own))) for node, own in stages.items()]
-
-    # The way of the marker
-
-    def _passing_on(self, query: str, acting: Iterable[StageId]) -> frozenset[StageId]:
-        """The stages that have an acting one after them."""
-        passing: set[StageId] = set()
-        for stage in reversed(self.plan.stages_of(query)):
-            consumer = self.plan.consumer_of(stage)
-            if consumer is not None and (consumer in acting or consumer in passing):
-                passing.add(stage)
-        return frozenset(passing)
-
-    def _entry_stages(
-        self,
-        query: str,
-        before: QueryPlacement,
-        after: QueryPlacement,
-        acting: Mapping[StageId, NodeId],
-        passing: frozenset[StageId],
-    ) -> dict[NodeId, tuple[StageId, ...]]:
-        """Where the marker enters: at the acting stages to which no other stage will bring it."""
-        entered: dict[NodeId, tuple[StageId, ...]] = {}
-        met: set[StageId] = set()
-        for stage in self.plan.stages_of(query):
-            is_brought = any(
-                producer in met and producer in passing and self._still_leads(before, after, producer, stage)
-                for producer in self.plan.stages[stage].inputs
-            )
-            if stage in acting and not is_brought:
-                entered[acting[stage]] = (*entered.get(acting[stage], ()), stage)
-            if is_brought or stage in acting:
-                met.add(stage)
-        return entered
-
-    def _still_leads(self, before: QueryPlacement, after: QueryPlacement, producer: StageId, consumer: StageId) -> bool:
-        """Whether what a producer sends from now on reaches the consumer where it has been so far."""
-        moves = before.nodes.get(producer) != after.nodes.get(producer)
-        # A stage that has ended goes on sending on its old route.
-        route = (before if moves else after).routes.get(producer)
-        return route is not None and route[-1] == before.nodes.get(consumer) and self.topology.is_route(route)
-
-
-def _is_deployed(context: StageContext) -> bool:
-    return isinstance(context, DeployStage)
-
-
-def _stage_contexts(
-    plans: Mapping[StageId, StagePlan],
-    after: QueryPlacement,
-    redeployment: Redeployment,
-    moves: Mapping[StageId, StageMove],
-    state_paths: Mapping[StageId, Path],
-    begun: Collection[StageId],
-) -> dict[NodeId, tuple[StageContext, ...]]:
-    """The contexts of fragments as contexts of stages, by node."""
-    contexts: dict[NodeId, list[StageContext]] = {}
-    before = redeployment.before.fragments
-    known_before = {stage: fragment for fragment in before.values() for stage in fragment.stages}
-
-    def add(node: NodeId, context: StageContext) -> None:
-        contexts.setdefault(node, []).append(context)
-
-    def add_staying_and_new(node: NodeId, stages: Iterable[StageId]) -> None:
-        for stage in stages:
-            route = after.routes.get(stage, ())
-            if stage in known_before and known_before[stage].node == node:
-                add(node, UpdateStage(stage, route))
-            else:
-                add(node, DeployStage(plans[stage], route, awaits_state=stage in begun))
-
-    def add_leaving(node: NodeId, stages: Iterable[StageId]) -> None:
-        for stage in stages:
-            if after.nodes.get(stage) != node and stage in state_paths:
-                add(node, DrainStage(stage, state_paths[stage]))
-
-    for context in redeployment.contexts:
-        match context:
-            case ToBeDeployed(node, fragment):
-                add_staying_and_new(node, fragment.stages)
-            case ToBeUpdated(node, fragment_id, _, fragment):
-                add_staying_and_new(node, fragment.stages)
-                add_leaving(node, before[fragment_id].stages)
-            case ToBeUndeployed(node, fragment_id, _):
-                add_leaving(node, before[fragment_id].stages)
-    return {node: tuple(own) for node, own in contexts.items()}
-
-
-def _untouched_is_unchanged(redeployment: Redeployment) -> bool:
-    """Whether fragments without a context are as they were."""
-    touched = {c.fragment.id if isinstance(c, ToBeDeployed) else c.fragment_id for c in redeployment.contexts}
-    before, after = redeployment.before.fragments, redeployment.after.fragments
-    return all(fragment == before.get(id) for id, fragment in after.items() if id not in touched)
-
-
-def _with_returned(generation: Generation) -> QueryPlacement:
-    """Where the stages of a query really are after some were called back."""
-    nodes = dict(generation.after.nodes)
-    routes = dict(generation.after.routes)
-    for stage in generation.returned:
-        nodes[stage] = generation.before.nodes[stage]
-        if stage in generation.before.routes:
-            routes[stage] = generation.before.routes[stage]
-    return replace(generation.after, nodes=nodes, routes=routes)
