@@ -10,6 +10,8 @@ at most 5 % more than the other clone.
 - ``pushes``: 2,000 pushes of two rows into a three-way join: what a push costs beside its rows.
 - ``jisc``: a migration of a four-way join with 40,000 rows in their windows, and the push after it.
 - ``aggregates``: sliding aggregates over a join, with three migrations.
+- ``spark tiny``, ``spark small``, ``spark large`` (only if named): J4 on Spark, the median duration of a micro-batch in
+  steady state, by the clock. They need a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -118,8 +122,26 @@ TASKS: dict[str, Callable[[], Work]] = {
 }
 
 
+def spark_batch(size: str) -> float:
+    """Seconds of a micro-batch of J4 on Spark, without a sink."""
+    from benchmarks.spark_j4 import FULL, TINY_WARM_UP, in_process, sized, tiny
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        write_input(tiny() if size == "tiny" else sized(size), Path(temporary) / "in")
+        run = in_process("midstream", Path(temporary), "--size", size)
+    batches = [batch["milliseconds"] for batch in run["batches"] if batch["input_rows"]]
+    return statistics.median(batches[TINY_WARM_UP if size == "tiny" else FULL :]) / 1000
+
+
+SPARK_TASKS = tuple(f"spark {size}" for size in ("tiny", "small", "large"))
+
+
 def measure(task: str) -> None:
     """In the process of a clone: print the least processor time of three runs, after one to warm up."""
+    if task in SPARK_TASKS:
+        print(spark_batch(task.removeprefix("spark ")))
+        return
     work = TASKS[task]()
     work()
     seconds = []
@@ -131,11 +153,11 @@ def measure(task: str) -> None:
     print(min(seconds))
 
 
-def main(other: Path, tasks: list[str]) -> bool:
+def main(other: Path, tasks: list[str], rounds: int = ROUNDS) -> bool:
     here = Path(__file__).parent.parent
     clones = {"this": here, "other": other.resolve()}
     least: dict[tuple[str, str], float] = {}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for task in tasks:
             for name in sorted(clones, reverse=bool(number % 2)):
                 environment = {**os.environ, "PYTHONPATH": f"{clones[name] / 'src'}{os.pathsep}{here}"}
@@ -147,22 +169,24 @@ def main(other: Path, tasks: list[str]) -> bool:
     described = subprocess.run(
         ["git", "describe", "--always"], cwd=other, check=False, capture_output=True, text=True
     ).stdout.strip()
-    figures: dict[str, Any] = {"other_commit": described, "rounds": ROUNDS}
+    figures: dict[str, Any] = {"other_commit": described, "rounds": rounds}
     for task in tasks:
         figures |= {f"{task}_seconds": least[task, "this"], f"{task}_other_seconds": least[task, "other"]}
         figures[f"{task}_ratio"] = least[task, "this"] / least[task, "other"]
-    return save("between_commits", figures, *(Bar(f"{task}_ratio", 1.05) for task in tasks))
+    name = "between_commits_on_spark" if set(tasks) <= set(SPARK_TASKS) else "between_commits"
+    return save(name, figures, *(Bar(f"{task}_ratio", 1.05) for task in tasks))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", nargs="?", type=Path, help="a clone of the repository at another commit")
-    parser.add_argument("--only", choices=TASKS, action="append", help="measure this task alone")
-    parser.add_argument("--measure", choices=TASKS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=[*TASKS, *SPARK_TASKS], action="append", help="measure this task alone")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each task is measured in each clone")
+    parser.add_argument("--measure", choices=[*TASKS, *SPARK_TASKS], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.measure)
     elif arguments.other is None:
         parser.error("name a clone to compare with")
     else:
-        sys.exit(0 if main(arguments.other, arguments.only or list(TASKS)) else 1)
+        sys.exit(0 if main(arguments.other, arguments.only or list(TASKS), arguments.rounds) else 1)
