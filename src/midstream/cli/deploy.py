@@ -54,6 +54,7 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
         return _run_one(paths, only)
     processes = _Processes(paths)
     processes.start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _watch(paths, processes, output)
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ def deployment_status(directory: Path, watch: bool, output: Output) -> int:
                 live.update(_shown(paths), refresh=True)
                 time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
-            # To look away is no failure.
+            # The normal way to leave --watch.
             return DONE
 
 

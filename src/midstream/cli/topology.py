@@ -50,7 +50,8 @@ def _apply(paths: DeploymentDirectory, batch: EventBatch, timeout: float) -> tup
             return "refused", outcome
         status = read_status(paths)
         if outcome is not None and status is not None and status.is_idle:
-            return "settled", None
+            waiting = [query.name for query in status.queries if query.problem is not None or query.cut_off]
+            return "settled", f"waiting: {', '.join(waiting)}" if waiting else None
         time.sleep(LOOK_SECONDS)
     if paths.outcome(name) is None:
         return "submitted", "the coordinator has not taken it yet; is it running?"

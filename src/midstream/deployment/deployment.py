@@ -18,7 +18,7 @@ placements, the same fragments and the same results.
 >>> deployment.deploy("boarding", query, sources={"doors": ["train"], "tickets": ["station"]}, sink="cloud")
 >>> deployment.push("train", "doors", pa.table({"ts": [1], "id": [7]}))
 >>> deployment.settle()
->>> change = deployment.apply([*move("train", "edge 1", "edge 2"), *move("station", "edge 1", "edge 2")])
+>>> deployment.apply([*move("train", "edge 1", "edge 2"), *move("station", "edge 1", "edge 2")])
 >>> deployment.push("station", "tickets", pa.table({"ts": [3], "id": [7]}))
 >>> deployment.settle()
 >>> [fragment.node for fragment in deployment.fragments("boarding") if "boarding/join-1" in fragment.stages]
@@ -48,6 +48,7 @@ from midstream.engine.batch import Batch, Layout
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.errors import DuplicateName, NotRunning, UnknownNode, UnknownStreamPushed, did_you_mean, quoted
 from midstream.planned_query import PlannedQuery
+from midstream.runtime.ingest import Ingest
 
 __all__ = ["Deployment", "move"]
 
@@ -141,6 +142,10 @@ class Deployment:
     def push(self, node: NodeId, stream: str, table: pa.Table | None, watermark: int | None = None) -> None:
         """Rows arise at a node's source of a stream. A row older than its source's watermark is late, and dropped."""
         self._check_source(node, stream)
+        if table is not None:
+            # Refused before anything changes.
+            declared = next(s for q in self._queries.values() for s in q.query.streams if s.name == stream)
+            Ingest({stream: declared}).check({stream: table})
         self._simulation.feed(node, stream, table, watermark)
 
     def finish(self) -> None:

@@ -34,6 +34,9 @@ def rescued_state(spark: SparkSession, directory: DeploymentDirectory, question:
         return None
     try:
         with held_lock(directory.site(site) / "lock", f'site "{site}"'):
+            if not directory.is_without_nodes(site):
+                # It only does not run at the moment, and will put the lost node's state aside itself.
+                return None
             write_whole(_lost(directory, site), b"")
             for _ in SiteOutput(directory, site).publish():
                 pass

@@ -55,10 +55,21 @@ class CoordinatorLog:
             self.origins.add(origin)
             lines.append(_line(origin, request_to_json(entry)))
         if lines:
-            self._file.write(b"".join(lines))
+            self._write(b"".join(lines))
             self.entries += len(lines)
             if not isinstance(self._file, io.BytesIO):
                 os.fsync(self._file.fileno())
+
+    def _write(self, data: bytes) -> None:
+        """Write all of it, or nothing: a full disk must not leave half an entry before later ones."""
+        end = self._file.tell()
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            self._file.truncate(end)
+            raise
 
     def __iter__(self) -> Iterator[Beginning | Told]:
         """All entries in order."""

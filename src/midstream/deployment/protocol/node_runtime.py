@@ -65,6 +65,7 @@ from midstream.deployment.protocol.messages import (
 from midstream.deployment.protocol.patience import Patience
 from midstream.deployment.protocol.stage_instance import StageInstance
 from midstream.engine.state.window_store import ReceivedRows
+from midstream.errors import DataError
 from midstream.runtime.framing import frame_prefix, split_frame
 
 __all__ = ["CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoing", "chunks_of"]
@@ -140,6 +141,11 @@ class NodeRuntime:
         """The stages that may have something to do; None: all. A step costs what has come, not what runs."""
         self._consumers: dict[StageId, StageId] = {}
         """Which stage took an edge's messages last: a hint, for it may have moved."""
+        self.unclaimed: list[Arrival] = []
+        """Rows of streams that have no source here yet."""
+        self.refused_arrivals = 0
+        """How often rows did not fit their stream, since the node was last restored."""
+        self.last_refusal: str | None = None
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
 
@@ -165,6 +171,7 @@ class NodeRuntime:
             self._obey(message)
         for envelope in envelopes:
             self._receive(envelope)
+        self._feed_unclaimed()
         for arrival in arrivals:
             self._feed(arrival)
         self._work()
@@ -214,11 +221,27 @@ class NodeRuntime:
     # Rows at sources
 
     def _feed(self, arrival: Arrival) -> None:
-        for instance in self.running.values():
-            source = instance.plan.source
-            if source is not None and source.stream.name == arrival.stream:
+        """Give rows to the sources of their stream. Without one they wait; rows that do not fit it are refused."""
+        sources = [
+            instance
+            for instance in self.running.values()
+            if instance.plan.source is not None and instance.plan.source.stream.name == arrival.stream
+        ]
+        if not sources:
+            self.unclaimed.append(arrival)
+        for instance in sources:
+            try:
                 instance.feed(arrival.table, arrival.at_least)
-                self._touch(instance.stage.id)
+            except DataError as problem:
+                self.refused_arrivals += 1
+                self.last_refusal = str(problem)
+            self._touch(instance.stage.id)
+
+    def _feed_unclaimed(self) -> None:
+        """Rows that came before their source."""
+        unclaimed, self.unclaimed = self.unclaimed, []
+        for arrival in unclaimed:
+            self._feed(arrival)
 
     # Messages between nodes
 

@@ -3,6 +3,7 @@
     node                            generations, contexts, which stages run, are held or awaited
     running/STAGE/PIECE             the snapshot of a stage that runs
     held/STAGE/PIECE                the snapshot of a stage that has ended here
+    unclaimed/NUMBER                rows of a stream that has no source here yet
 
 Messages that are on their way, and chunks of state that have come, are not stored: they are asked for again.
 """
@@ -13,13 +14,15 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from midstream.deployment.placement.global_plan import NodeId, StageId
 from midstream.deployment.placement.stage_plans import StagePlan, stage_plan_from_json, stage_plan_to_json
 from midstream.deployment.protocol.messages import DeployStage, DrainStage, StageContext, UpdateStage
-from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Awaiting, Held, NodeRuntime, chunks_of
+from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Arrival, Awaiting, Held, NodeRuntime, chunks_of
 from midstream.deployment.protocol.stage_instance import StageInstance
 from midstream.runtime.state_backend import refusing_damage
+from midstream.runtime.transport import from_bytes, to_bytes
 
 __all__ = [
     "StoredContext",
@@ -31,7 +34,7 @@ __all__ = [
 ]
 
 Storage = MutableMapping[str, bytes]
-NODE, RUNNING, HELD = "node", "running/", "held/"
+NODE, RUNNING, HELD, UNCLAIMED = "node", "running/", "held/", "unclaimed/"
 
 
 class StoredContext(msgspec.Struct, frozen=True):
@@ -66,6 +69,8 @@ def store_node(node: NodeRuntime, storage: Storage) -> None:
         wanted.update((f"{RUNNING}{stage}\n{piece}", data) for piece, data in instance.save().items())
     for stage, held in node.held.items():
         wanted.update((f"{HELD}{stage}\n{piece}", data) for piece, data in held.instance.save().items())
+    for number, arrival in enumerate(node.unclaimed):
+        wanted[f"{UNCLAIMED}{number:010d}"] = _arrival_to_bytes(arrival)
     wanted[NODE] = msgspec.json.encode(
         _StoredNode(
             node.generations,
@@ -106,6 +111,7 @@ def restored_node(name: NodeId, storage: Mapping[str, bytes], chunk_bytes: int =
         deployed = context_from_json(context)
         assert isinstance(deployed, DeployStage)
         node.awaiting[stage] = Awaiting(deployed, generation)
+    node.unclaimed = [_arrival_from_bytes(storage[key]) for key in sorted(storage) if key.startswith(UNCLAIMED)]
     for query, generation, contexts in stored.contexts:
         node.contexts[query, generation] = {context.stage: context_from_json(context) for context in contexts}
     return node
@@ -114,6 +120,28 @@ def restored_node(name: NodeId, storage: Mapping[str, bytes], chunk_bytes: int =
 def stored_stage(storage: Mapping[str, bytes], stage: StageId) -> dict[str, bytes] | None:
     """The snapshot of a stage that ran, or had ended, on a node that is lost; None if there is none."""
     return _pieces(storage, RUNNING, stage) or _pieces(storage, HELD, stage) or None
+
+
+class _ArrivalHeader(msgspec.Struct, frozen=True):
+    stream: str
+    at_least: int | None
+    has_rows: bool
+
+
+def _arrival_to_bytes(arrival: Arrival) -> bytes:
+    table = arrival.table
+    batches = [] if table is None else [_one_batch(table)]
+    return to_bytes(_ArrivalHeader(arrival.stream, arrival.at_least, table is not None), batches)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def _arrival_from_bytes(data: bytes) -> Arrival:
+    header, batches = from_bytes(data, _ArrivalHeader)
+    return Arrival(header.stream, pa.Table.from_batches(batches) if header.has_rows else None, header.at_least)
 
 
 def _pieces(storage: Mapping[str, bytes], kind: str, stage: StageId) -> dict[str, bytes]:

@@ -63,6 +63,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Stages whose state has not come yet."""
     buffered_rows: int
     """Rows that their consumer has not confirmed."""
+    unclaimed_rows: int
+    """Rows that arose here before a source of their stream."""
+    refusal: str | None
+    """Why rows that arose here were last refused."""
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,4 +127,6 @@ def node_status(node: NodeRuntime, kind: str | None = None, slots: int | None = 
         held=sorted(node.held),
         awaited=sorted(node.awaiting),
         buffered_rows=buffered,
+        unclaimed_rows=sum(0 if a.table is None else a.table.num_rows for a in node.unclaimed),
+        refusal=node.last_refusal,
     )

@@ -9,6 +9,7 @@ log is not taken twice; reports and instructions may come twice. Files are those
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 import sys
@@ -49,6 +50,7 @@ from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, Mids
 __all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
 
 POLL_SECONDS = 0.05
+_LOG = logging.getLogger(__name__)
 LONGEST_PAUSE_SECONDS = 20.0
 """Between two repetitions of what has not been answered."""
 
@@ -105,10 +107,7 @@ class CoordinatorProcess:
         for path in requests:
             instructions += self._take_request(path, told)
         for path in reports:
-            for row in read_messages(path):
-                report = message_from_bytes(row.blob)
-                if not isinstance(report, Report):
-                    raise MalformedMessage(f"{path} has a message that is no report")
+            for report in _reports_in(path):
                 told.append(("", TakeReport(report)))
                 instructions += self.coordinator.take(report)
         self._log.append(told)
@@ -193,6 +192,16 @@ class CoordinatorProcess:
             msgspec.Raw(request_to_json(Beginning.of(coordinator.topology))),
         )
         write_whole(self._directory.status, msgspec.json.encode(status))
+
+
+def _reports_in(path: Path) -> list[Report]:
+    """The reports of a file. One that cannot be read is ignored: reports are repeated."""
+    try:
+        found = [message_from_bytes(row.blob) for row in read_messages(path)]
+    except MidstreamError as problem:
+        _LOG.warning("ignored %s: %s", path, problem)
+        return []
+    return [report for report in found if isinstance(report, Report)]
 
 
 def run_coordinator(

@@ -64,6 +64,12 @@ class _Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beginning: msgspec.Raw
 
 
+class _Reported(msgspec.Struct, frozen=True):
+    """What the coordinator has reported, as far as its topology."""
+
+    topology: msgspec.Raw
+
+
 class DeploymentDirectory:
     """Paths of a deployment's files, and the small ones read and written."""
 
@@ -91,8 +97,8 @@ class DeploymentDirectory:
         if directory._description.exists():
             raise PathProblem(f"there is a deployment in {directory.path} already", hint="Give another directory.")
         for site in layout.sites:
-            directory.inbox(site, "site").mkdir(parents=True)
-            directory.feeds(site).mkdir(parents=True)
+            directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
+            directory.feeds(site).mkdir(parents=True, exist_ok=True)
         beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
         write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
         return directory
@@ -131,6 +137,17 @@ class DeploymentDirectory:
                 detail=f"Its sites are {quoted(known)}.",
                 hint=did_you_mean(site, known),
             )
+
+    def is_without_nodes(self, site: str) -> bool:
+        """Whether the topology, as the coordinator last reported it, has none of the site's nodes left."""
+        try:
+            reported = msgspec.json.decode(self.status.read_bytes(), type=_Reported)
+        except FileNotFoundError:
+            return False
+        beginning = request_from_json(bytes(reported.topology))
+        assert isinstance(beginning, Beginning)
+        layout = self.layout()
+        return not any(layout.site_of(node.id) == site for node in beginning.nodes)
 
     def inbox(self, site: str, sender: str) -> Path:
         return self.site(site) / "inbox" / file_name(sender)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.protocol.messages import Control, Envelope, ProvideState, Report, RescueState
+from midstream.deployment.protocol.messages import Abort, Control, Envelope, ProvideState, Report, RescueState
 from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Arrival, NodeRuntime, Outgoing
 from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
 from midstream.deployment.sites.connectivity import Connectivity
@@ -104,6 +104,10 @@ class NodeGroup:
             found = self._rescued(message) if isinstance(message, RescueState) else message
             if isinstance(found, RescueState):
                 out.rescues.append((name, found))
+            elif isinstance(found, Abort) and not self._is_there(name):
+                # The node is lost. What it had stored says whether the stage has begun there.
+                lost = restored_node(name, self._lost.get(name, {}), self._chunk_bytes)
+                out.reports += lost.step([found]).reports
             else:
                 control.setdefault(name, []).append(found)
         for name, arrival in given.arrivals:
@@ -149,12 +153,15 @@ class NodeGroup:
 
     def _node(self, name: NodeId) -> NodeRuntime | None:
         """The node, unless it is not there."""
-        if self.connectivity is not None and not self.connectivity.has(name):
+        if not self._is_there(name):
             return None
         self._touched.add(name)
         if name not in self.nodes:
             self.nodes[name] = NodeRuntime(name, self._chunk_bytes)
         return self.nodes[name]
+
+    def _is_there(self, name: NodeId) -> bool:
+        return self.connectivity is None or self.connectivity.has(name)
 
     def _carries(self, envelope: Envelope) -> bool:
         """Whether the link that an envelope is crossing is there."""
