@@ -9,11 +9,15 @@ from midstream import ContinuousQuery, MidstreamError, Stream
 from midstream.deployment import AddLink, Deployment, Link, LoseNode, Node, RemoveLink, RemoveNode, Topology, move
 from midstream.errors import (
     BadPlan,
+    BadTopology,
     CyclicTopology,
     DuplicateName,
+    FinishedRun,
     MigrationRefused,
+    MissingColumn,
     NoFreeSlot,
     NotRunning,
+    PushedTypeMismatch,
     SinkUnreachable,
     UnknownLink,
     UnknownNode,
@@ -171,3 +175,54 @@ def test_a_plan_with_other_stages_is_refused():
     with pytest.raises(BadPlan):
         deployment.migrate("q", ContinuousQuery("SELECT a.k FROM a [NOW] a", STREAMS).plan())
     assert isinstance(MigrationRefused(""), MidstreamError)
+
+
+def test_streams_that_have_ended_take_no_more_rows():
+    deployment = deployed()
+    deployment.finish()
+    with pytest.raises(FinishedRun):
+        deployment.push("d1", "a", rows(range(1)))
+    with pytest.raises(FinishedRun):
+        deployment.finish()
+
+
+def test_rows_that_do_not_fit_are_refused_by_push_and_nothing_is_lost():
+    deployment = deployed()
+    with pytest.raises(MissingColumn):
+        deployment.push("d1", "a", pa.table({"ts": [1]}))
+    for watermark in (2**70, "5", 1.5, True):
+        with pytest.raises(PushedTypeMismatch):
+            deployment.push("d1", "a", rows(range(1)), watermark)
+    pushed(deployment, range(10))
+    deployment.finish()
+    assert_same_bag(deployment.results("q"), expected(10))
+
+
+@pytest.mark.parametrize("node", ["cloud", "d1"])
+def test_nodes_of_sources_and_sinks_are_not_removed_but_may_be_lost(node):
+    deployment = deployed()
+    with pytest.raises(BadTopology, match="can run nowhere else"):
+        deployment.apply([RemoveNode(node)])
+    deployment.apply([LoseNode(node)])
+    deployment.settle()
+    if node == "d1":
+        with pytest.raises(UnknownNode):
+            deployment.push("d1", "a", rows(range(1)))
+        deployment.finish()
+
+
+def test_unknown_strategies_are_refused_at_once():
+    deployment = deployed(plan="(a b) c", joins_together=True)
+    for strategy, options in (("nope", {}), ("jisc", {"bogus": 3})):
+        with pytest.raises(MigrationRefused):
+            deployment.migrate("q", "a (b c)", strategy, **options)
+
+
+def test_a_deployment_keeps_a_topology_of_its_own():
+    given = topology()
+    deployment = Deployment(given)
+    deployment.deploy("q", QUERY, sources=SOURCES, sink="cloud")
+    deployment.apply(event for event in move("d1", "e1", "e2"))
+    deployment.settle()
+    assert given.link("d1", "e1") is not None
+    assert deployment.topology.link("d1", "e2") is not None

@@ -21,7 +21,7 @@ from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.coordinator_requests import DeployQuery
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
-from midstream.errors import BadArgument, SparkFailed
+from midstream.errors import BadArgument, SparkFailed, did_you_mean
 
 __all__ = ["deploy"]
 
@@ -41,6 +41,8 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
         )
     if file is not None:
         asked = read_deployment(file)
+        if only is not None and only not in (COORDINATOR, *asked.sites):
+            raise BadArgument(f'there is no site "{only}"', hint=did_you_mean(only, asked.sites))
         paths = _begin(asked, directory)
         output.say(f"deployment of {escape(str(file))} in {escape(str(paths.path))}")
         for query in asked.queries:

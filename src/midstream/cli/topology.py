@@ -61,6 +61,8 @@ def _apply(paths: DeploymentDirectory, batch: EventBatch, timeout: float) -> tup
 
 def show_topology(place: Path, picture: Path | None, output: Output) -> int:
     """Show a topology from a file, or that of a deployment with what runs on it."""
+    if picture is not None and picture.suffix != ".png":
+        raise BadArgument(f'a picture cannot be written to "{picture}"', hint="Give a name that ends with .png.")
     if place.is_dir():
         paths = DeploymentDirectory(place)
         status = read_status(paths)

@@ -29,6 +29,7 @@ placements, the same fragments and the same results.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,9 +47,20 @@ from midstream.deployment.topology.topology import Link, Topology
 from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.output import output_schema, to_record_batches
-from midstream.errors import DuplicateName, NotRunning, UnknownNode, UnknownStreamPushed, did_you_mean, quoted
+from midstream.errors import (
+    BadTopology,
+    DuplicateName,
+    FinishedRun,
+    NotRunning,
+    UnknownNode,
+    UnknownStreamPushed,
+    did_you_mean,
+    quoted,
+)
+from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.ingest import Ingest
+from midstream.runtime.watermark import watermark_ticks
 
 __all__ = ["Deployment", "move"]
 
@@ -85,9 +97,14 @@ class Deployment:
         unreliability: Unreliability | None = None,
         seed: int = 0,
     ) -> None:
+        if not isinstance(topology, Topology):
+            raise BadTopology(f"a deployment needs a Topology, not a {type(topology).__name__}")
+        # A copy: what happens to it here is nobody else's business.
+        topology = Topology(topology.nodes.values(), topology.links())
         self._simulation = Simulation(topology, costs, unreliability, seed, checks=False)
         self._queries: dict[str, _DeployedQuery] = {}
         self._fetched = 0
+        self._is_finished = False
 
     @property
     def simulation(self) -> Simulation:
@@ -125,6 +142,11 @@ class Deployment:
             raise DuplicateName(f'there is a query "{name}" already', hint="Give it another name.")
         chosen = query.chosen(plan)
         check_sources(query, chosen, sources)
+        if sink not in self.topology.nodes:
+            raise UnknownNode(
+                f"there is no node {sink!r} for the results", hint=did_you_mean(str(sink), self.topology.nodes)
+            )
+        sources = {stream: tuple(nodes) for stream, nodes in sources.items()}
         deployed = _DeployedQuery(query, chosen, sources, sink, joins_together)
         self._simulation.deploy(deployed.stages(name))
         self._queries[name] = deployed
@@ -132,6 +154,7 @@ class Deployment:
 
     def migrate(self, name: str, plan: str | Plan, strategy: str = "jisc", **options: Any) -> None:
         """Replace the plan of a deployed query inside its stages, wherever they run."""
+        strategy_named(strategy, options)
         deployed = self._query(name)
         changed = replace(deployed, plan=deployed.query.chosen(plan))
         self._simulation.migrate(changed.stages(name), strategy, options)
@@ -139,19 +162,29 @@ class Deployment:
 
     # Rows
 
-    def push(self, node: NodeId, stream: str, table: pa.Table | None, watermark: int | None = None) -> None:
+    def push(
+        self,
+        node: NodeId,
+        stream: str,
+        table: pa.Table | None,
+        watermark: int | datetime.datetime | None = None,
+    ) -> None:
         """Rows arise at a node's source of a stream. A row older than its source's watermark is late, and dropped."""
         self._check_source(node, stream)
+        declared = next(s for q in self._queries.values() for s in q.query.streams if s.name == stream)
+        ticks = watermark_ticks(watermark, declared.time_domain)
         if table is not None:
-            # Refused before anything changes.
-            declared = next(s for q in self._queries.values() for s in q.query.streams if s.name == stream)
             Ingest({stream: declared}).check({stream: table})
-        self._simulation.feed(node, stream, table, watermark)
+        # Nothing has changed until here.
+        self._simulation.feed(node, stream, table, ticks)
 
     def finish(self) -> None:
-        """End all streams, and let everything arrive."""
+        """End all streams, and let everything arrive. Sources on lost nodes cannot be ended."""
+        self._check_not_finished()
+        self._is_finished = True
         for node, stream in sorted(self._sources()):
-            self._simulation.feed(node, stream, None, NEVER)
+            if node in self._simulation.nodes:
+                self._simulation.feed(node, stream, None, NEVER)
         self.settle()
 
     def results(self, name: str) -> pa.Table:
@@ -176,7 +209,7 @@ class Deployment:
 
     def apply(self, events: Sequence[TopologyEvent]) -> None:
         """Change the topology. Raises, and changes nothing, if an event is refused. Queries follow as time passes."""
-        self._simulation.change_topology(events)
+        self._simulation.change_topology(list(events))
 
     def settle(self) -> None:
         """Let time pass until nothing is under way and all rows have arrived that can."""
@@ -199,8 +232,12 @@ class Deployment:
 
     def _query(self, name: str) -> _DeployedQuery:
         if name not in self._queries:
-            raise NotRunning(f'no query "{name}" is deployed', hint=did_you_mean(name, self._queries))
+            raise NotRunning(f'no query "{name}" is deployed', hint=did_you_mean(str(name), self._queries))
         return self._queries[name]
+
+    def _check_not_finished(self) -> None:
+        if self._is_finished:
+            raise FinishedRun("the streams of the deployment have ended", hint="Start another deployment.")
 
     def _sources(self) -> set[tuple[NodeId, str]]:
         return {
@@ -211,11 +248,12 @@ class Deployment:
         }
 
     def _check_source(self, node: NodeId, stream: str) -> None:
+        self._check_not_finished()
         known = self._sources()
+        if node not in self._simulation.nodes:
+            raise UnknownNode(f'there is no node "{node}"', hint=did_you_mean(str(node), self.topology.nodes))
         if (node, stream) in known:
             return
-        if node not in self.topology.nodes:
-            raise UnknownNode(f'there is no node "{node}"', hint=did_you_mean(node, self.topology.nodes))
         here = sorted(of for at, of in known if at == node)
         raise UnknownStreamPushed(
             f'node "{node}" is no source of stream "{stream}"',

@@ -22,14 +22,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.types as pat
 
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.state.window_store import Rows
-from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused, PushedTypeMismatch
+from midstream.errors import DecreasingWatermark, FinishedRun, MigrationRefused
 from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.migration.record import MigrationRecord
@@ -39,6 +38,7 @@ from midstream.runtime.explain import explain_running
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import MigrationOutcome, RunMetrics
 from midstream.runtime.run import Listener, Listeners, Migration, ProgressEvent
+from midstream.runtime.watermark import watermark_ticks
 
 __all__ = ["LocalRun", "Planner"]
 
@@ -114,7 +114,7 @@ class LocalRun:
         that are not fetched by then are lost.
         """
         self._check_usable()
-        ticks = self._ticks(watermark)
+        ticks = watermark_ticks(watermark, self.plan.time_domain)
         reads = self._ingest.check(tables)
         if ticks is not None and ticks < self._ingest.watermark:
             raise DecreasingWatermark(
@@ -249,25 +249,6 @@ class LocalRun:
             raise FinishedRun("the run has been finished", hint="Start another one with run_locally().")
         self._cell.settle()
         self._note_pushed()
-
-    def _ticks(self, watermark: int | datetime.datetime | None) -> int | None:
-        if watermark is None:
-            return None
-        if isinstance(watermark, int) and not isinstance(watermark, bool):
-            if not BEGINNING < watermark < NEVER:
-                raise PushedTypeMismatch(
-                    f"the watermark {watermark} is outside int64 ticks", hint="Use finish() to end the streams."
-                )
-            return watermark
-        time_type = self.plan.time_domain.type
-        if isinstance(watermark, datetime.datetime) and pat.is_timestamp(time_type):
-            zones_agree = (watermark.tzinfo is None) == (time_type.tz is None)
-            if zones_agree:
-                return int(pa.scalar(watermark, pa.timestamp("us", time_type.tz)).value)
-        raise PushedTypeMismatch(
-            f"the watermark {watermark!r} does not fit event times of type {time_type}",
-            hint="Give ticks, or a datetime with a time zone exactly if the event times have one.",
-        )
 
 
 def _outcome(record: MigrationRecord | None) -> MigrationOutcome:

@@ -14,12 +14,18 @@ True
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 
-from midstream.algebra.window_spec import BEGINNING
+import pyarrow as pa
+import pyarrow.types as pat
+
+from midstream.algebra.stream import TimeDomain
+from midstream.algebra.window_spec import BEGINNING, NEVER
+from midstream.errors import PushedTypeMismatch
 from midstream.runtime.messages import EventTimeProgress
 
-__all__ = ["EventTime"]
+__all__ = ["EventTime", "watermark_ticks"]
 
 
 class EventTime:
@@ -59,3 +65,23 @@ class EventTime:
         self.latest.update(progress.latest)
         self.idle = set(progress.idle)
         self.watermark = progress.watermark
+
+
+def watermark_ticks(watermark: int | datetime.datetime | None, domain: TimeDomain) -> int | None:
+    """A watermark that a caller gives, in ticks; raises if it does not fit the event times."""
+    if watermark is None:
+        return None
+    if isinstance(watermark, int) and not isinstance(watermark, bool):
+        if not BEGINNING < watermark < NEVER:
+            raise PushedTypeMismatch(
+                f"the watermark {watermark} is outside int64 ticks", hint="Use finish() to end the streams."
+            )
+        return watermark
+    if isinstance(watermark, datetime.datetime) and pat.is_timestamp(domain.type):
+        zones_agree = (watermark.tzinfo is None) == (domain.type.tz is None)
+        if zones_agree:
+            return int(pa.scalar(watermark, pa.timestamp("us", domain.type.tz)).value)
+    raise PushedTypeMismatch(
+        f"the watermark {watermark!r} does not fit event times of type {domain.type}",
+        hint="Give ticks, or a datetime with a time zone exactly if the event times have one.",
+    )

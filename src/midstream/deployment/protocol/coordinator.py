@@ -461,10 +461,20 @@ class Coordinator:
         """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
         being_redeployed = [known for known in self._queries.values() if known.running is not None]
         for event in events:
+            if isinstance(event, RemoveNode):
+                self._check_nothing_is_pinned_to(event.node)
             if isinstance(event, RemoveNode) and any(self._uses(known, event.node) for known in being_redeployed):
                 raise BadTopology(
                     f'node "{event.node}" runs a query that is being redeployed, and cannot be removed now',
                     hint="Remove it when the redeployment is over.",
+                )
+
+    def _check_nothing_is_pinned_to(self, node: NodeId) -> None:
+        for stage in self.placement.stages_on(node):
+            if self.plan.stages[stage].pinned_to == node:
+                raise BadTopology(
+                    f'node "{node}" cannot be removed: stage "{stage}" can run nowhere else',
+                    hint="Sources and sinks stay where they are. Report the node as lost if it is gone.",
                 )
 
     def _is_in_use(self, node: NodeId) -> bool:

@@ -45,7 +45,7 @@ from midstream.planned_query import PlannedQuery
 
 __all__ = ["DeploymentFile", "QueryToDeploy", "read_deployment"]
 
-ONE_SITE = "site"
+ONE_SITE = "everything"
 """What the only site is called if the file names none."""
 
 
@@ -100,8 +100,9 @@ class DeploymentFile:
     """The nodes that each site hosts; every node is on one."""
 
 
-def read_deployment(path: Path) -> DeploymentFile:
+def read_deployment(path: str | Path) -> DeploymentFile:
     """The deployment that a file describes; raises if it does not fit together."""
+    path = Path(path)
     try:
         content = msgspec.convert(parse_file(path), _File)
     except msgspec.ValidationError as problem:

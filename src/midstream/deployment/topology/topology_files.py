@@ -162,8 +162,9 @@ class _PublishedUpdates(msgspec.Struct):
 _Content = TypeVar("_Content")
 
 
-def read_topology(path: Path) -> Topology:
+def read_topology(path: str | Path) -> Topology:
     """The topology of a file."""
+    path = Path(path)
     content = _convert(path, parse_file(path), _File)
     try:
         return Topology([entry.node() for entry in content.nodes], [entry.link() for entry in content.links])
@@ -172,8 +173,9 @@ def read_topology(path: Path) -> Topology:
         raise
 
 
-def read_batches(path: Path) -> list[EventBatch]:
+def read_batches(path: str | Path) -> list[EventBatch]:
     """The batches of events of a file, in order of time."""
+    path = Path(path)
     batches = _convert(path, parse_file(path), _File).batches
     times = [batch.time_ms for batch in batches]
     if times != sorted(times):
@@ -181,8 +183,9 @@ def read_batches(path: Path) -> list[EventBatch]:
     return [EventBatch(batch.time_ms, tuple(entry.event() for entry in batch.events)) for batch in batches]
 
 
-def read_published_folder(folder: Path) -> Trace:
+def read_published_folder(folder: str | Path) -> Trace:
     """The topology, the devices' queries and the batches of one of ISQD's set-ups."""
+    folder = Path(folder)
     fixed = _convert(folder, parse_file(folder / "fixed_topology.json"), _FixedTopology)
     groups = _convert(folder, parse_file(folder / "source_groups.json"), dict[int, tuple[int]])
     updates_path = folder / "topology_updates.json"
