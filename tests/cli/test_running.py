@@ -128,7 +128,7 @@ def test_status_knows_that_the_query_runs_and_nobody_else_may(live):
 
 
 def test_an_interrupted_query_ends_cleanly_and_says_how_to_resume(live):
-    assert live.process.returncode == 130
+    assert live.process.returncode == 130, live.err
     assert "to resume: midstream run --resume q.control" in live.err
     document = json.loads(live.out)
     assert (document["state"], document["resume"]) == ("interrupted", "midstream run --resume q.control")

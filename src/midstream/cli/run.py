@@ -100,7 +100,7 @@ def _check_control(asked: RunFile, until_end: bool) -> Status | None:
             hint="To run the query again, give another --control (or remove that directory and the checkpoint) and "
             "another sink.",
         )
-    if not until_end and _is_ending(control, status):
+    if not until_end and _is_ending(control, None if status is None else status.metrics.query):
         raise FinishedRun(
             "this run was interrupted while its streams were ending",
             detail="It would take rows that come now for late ones, and drop them.",
@@ -109,10 +109,10 @@ def _check_control(asked: RunFile, until_end: bool) -> Status | None:
     return status
 
 
-def _is_ending(control: ControlDirectory, status: Status | None) -> bool:
-    """Whether the end of its streams was submitted to the query that reported last."""
+def _is_ending(control: ControlDirectory, query: str | None) -> bool:
+    """Whether the end of its streams was submitted to the query with this id; None: to the one that reported last."""
     claims = control.claims()
-    query = status.metrics.query if status is not None else claims.latest
+    query = claims.latest if query is None else query
     ends = [command for command in control.commands() if isinstance(command.action, Finish)]
     return any(claims.is_for(command, query) for command in ends)
 
