@@ -72,6 +72,7 @@ class StandInInstance(StageInstance):
         self.results: list[ReceivedRows] = []
         self.installed_in, self.acted_in, self.last_marker = generation, 0, 0
         self.migrations, self.refusal = 0, None
+        self.cell = None
         self.waiting: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """For a join: the rows of each side without a partner, by their numbers."""
         self.unpaired_bytes = 0
@@ -85,7 +86,7 @@ class StandInInstance(StageInstance):
         assert at_least is not None
         self._send(table, at_least)
 
-    def _push(self, taken: dict[str, list[ReceivedRows]]) -> None:
+    def _push(self, taken, counted) -> None:  # type: ignore[no-untyped-def]
         if self.is_sink:
             self.results += [rows for pieces in taken.values() for rows in pieces if len(rows)]
         elif self.stage.is_stateful:
