@@ -292,6 +292,8 @@ class HolisticNode(NodeRuntime):
             if self._streams[stage] == arrival.stream:
                 kept.append(arrival)
         super()._feed(arrival)
+        # Rows that come while a source is stopped are replayed from the backup.
+        self.unclaimed = []
 
     def _prepare(self, message: Any) -> None:
         super()._prepare(message)

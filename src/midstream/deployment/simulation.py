@@ -206,7 +206,7 @@ class Simulation:
         self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
         self._coordinators, self._nodes = coordinators, nodes
-        self._checks = checks
+        self._checks = checks and coordinators is Coordinator
         """Whether the outboxes of all nodes are checked after every step, which takes longer than the step."""
         self.coordinator = coordinators(topology)
         self.coordinator_is_up = True
