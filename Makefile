@@ -16,7 +16,7 @@ help:  ## list the targets
 demo: $(READY)  ## replace the plan of a running query on Spark: make demo ARGS="--strategy gen-mig --no-spark"
 	$(BIN)/midstream demo $(ARGS)
 
-test: check  ## lint, types, import contracts and all tests (about 11 minutes on 2 cores)
+test: check  ## lint, types, import contracts and all tests (10 to 20 minutes on 2 cores, as busy as they are)
 	$(BIN)/python -m pytest -q -n 3
 
 check: $(READY)  ## lint, types and import contracts only
