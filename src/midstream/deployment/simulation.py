@@ -216,9 +216,7 @@ class Simulation:
         """When a query's thread has sent all that it has to send."""
         self._working: list[float] = []
         """When the nodes that work now will be done."""
-        self._last_committed = self._last_checked = 0
-        self.quiet_since = 0.0
-        """Since when no generation is under way."""
+        self._last_checked = 0
         for node in topology.nodes:
             self._add_place(node)
         for link in topology.links():
@@ -490,8 +488,6 @@ class Simulation:
             if self.coordinator.committed > self._last_checked:
                 self._last_checked = self.coordinator.committed
                 check_committed(self.coordinator, report.query, self.nodes)
-            if self.coordinator.is_idle and self.coordinator.committed > self._last_committed:
-                self._last_committed, self.quiet_since = self.coordinator.committed, self.now
 
     def _instruct(self, instructions: Iterable[Instruction], planned: bool = False) -> None:
         """Send messages to nodes: a thread per query, one message after the other."""

@@ -25,7 +25,7 @@ from midstream.deployment.placement.fragments import DeployedQuery, Fragment, Fr
 from midstream.deployment.placement.global_plan import GlobalPlan, NodeId, StageId
 from midstream.deployment.placement.placement import QueryPlacement
 from midstream.deployment.placement.placement_amendment import QueryAmendment
-from midstream.deployment.placement.reconfiguration_marker import Action, Marker, MarkerEntry, entry_points
+from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntries, MarkerEntry, entry_points
 from midstream.deployment.topology.topology import Route, Topology
 
 __all__ = [
@@ -106,7 +106,7 @@ class Redeployment:
     after: DeployedQuery
     contexts: tuple[DeploymentContext, ...]
     migrations: tuple[StateMigration, ...]
-    marker: Marker
+    marker: MarkerEntries
     entry_points: tuple[FragmentId, ...]
     lost: tuple[FragmentId, ...] = ()
     """Fragments that are gone with their nodes: there is nobody to tell."""

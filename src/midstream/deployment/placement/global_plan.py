@@ -11,7 +11,7 @@ This module knows no plans, no rows and no topology.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -76,10 +76,6 @@ class GlobalPlan:
     def consumer_of(self, stage: StageId) -> StageId | None:
         """The stage that takes this one's rows; None for a sink."""
         return self._consumers.get(stage)
-
-    def edges(self) -> Iterator[tuple[StageId, StageId]]:
-        """All pairs of a producer and its consumer."""
-        yield from self._consumers.items()
 
     def with_query(self, stages: Iterable[Stage]) -> GlobalPlan:
         """This plan and the stages of one more query."""

@@ -17,7 +17,7 @@ from enum import Enum
 from midstream.deployment.placement.fragments import DeployedQuery, FragmentId
 from midstream.deployment.topology.topology import Topology
 
-__all__ = ["Action", "Marker", "MarkerEntry", "entry_points"]
+__all__ = ["Action", "MarkerEntries", "MarkerEntry", "entry_points"]
 
 
 class Action(Enum):
@@ -37,11 +37,11 @@ class MarkerEntry:
     """The version to update to; None for a drain."""
 
 
-Marker = Mapping[tuple[FragmentId, int], MarkerEntry]
+MarkerEntries = Mapping[tuple[FragmentId, int], MarkerEntry]
 """The entries by fragment and version."""
 
 
-def entry_points(deployed: DeployedQuery, marker: Marker, topology: Topology) -> tuple[FragmentId, ...]:
+def entry_points(deployed: DeployedQuery, marker: MarkerEntries, topology: Topology) -> tuple[FragmentId, ...]:
     """Where to insert the marker, on the topology as it is now; ``deployed`` is what runs before it."""
     concerned = {fragment for fragment, _ in marker}
     producers = {fragment.output: fragment for fragment in deployed.fragments.values()}

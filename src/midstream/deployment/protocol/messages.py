@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.deployment.placement.global_plan import NodeId, StageId
-from midstream.deployment.placement.reconfiguration_marker import Marker as MarkerEntries
+from midstream.deployment.placement.reconfiguration_marker import MarkerEntries
 from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
 

@@ -207,10 +207,6 @@ class DeploymentDirectory:
         refused = self.requests / f"{name}.refused"
         return refused.read_text() if refused.exists() else None
 
-    def refusals(self) -> list[str]:
-        """Why requests were refused."""
-        return [path.read_text() for path in sorted(self.requests.glob("*.refused"))]
-
     # Rows
 
     def write_feed(self, node: NodeId, stream: str, number: int, table: pa.Table) -> None:
