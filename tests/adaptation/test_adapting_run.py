@@ -86,3 +86,17 @@ def test_a_query_without_a_join_is_left_alone():
     for push in range(4):
         run.push({"a": pa.table({"ts": [push], "x": [1]})})
     assert run.decisions() == []
+
+
+def test_statistics_sort_the_plans_and_explain_them():
+    query = chain(window=400)
+    run, _ = played(Adaptation(mode="advise", coefficients=CostCoefficients()), pushes=10, order="d c b a")
+    statistics = run.statistics()
+    assert statistics is not None
+    plans = list(query.plans(statistics=statistics))
+    assert sorted(map(str, plans)) == sorted(map(str, query.plans()))
+    assert plans[0] != query.plan("d c b a")
+    explained = query.explain("d c b a", statistics=statistics)
+    assert "q-error" in explained and "of the cost" in explained
+    unknown = query.explain(plans[0], statistics=statistics)
+    assert "per 1,000" in unknown
