@@ -25,7 +25,7 @@ from midstream.errors import BadTopology
 
 HUGE = 10**400
 """No float is so large."""
-NAMES = [1, None, b"x", "", ["a"], True, "a\nb", "a\x00", "\ud800", "a\u2028b"]
+NAMES = [1, None, b"x", "", ["a"], True, "\ud800"]
 TIMES = [math.nan, math.inf, -1, "5", None, True, HUGE, []]
 
 
@@ -39,7 +39,7 @@ def query():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_are_lines_of_text(name):
+def test_names_are_text(name):
     makers = [
         lambda: Node(name),
         lambda: Node("a", kind=name) if name is not None else Node(None),

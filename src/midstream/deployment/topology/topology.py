@@ -25,7 +25,6 @@ True
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,25 +42,21 @@ Route = tuple[NodeId, ...]
 
 
 def check_name(what: str, name: object) -> None:
-    """Refuse what cannot be the name of a node, a site or a query: one line of text."""
+    """Refuse what cannot be the name of a node or a query: a string that can be written."""
     if not isinstance(name, str):
         raise BadTopology(f"the name of {what} is {_shown(name)}", hint="Names are strings.")
     if not name:
         raise BadTopology(f"{what} has no name")
-    if any(unicodedata.category(character) in _NOT_IN_NAMES for character in name):
-        raise BadTopology(
-            f"the name of {what} is {name!r}", hint="Names have no line breaks and no other control characters."
-        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadTopology(f"the name of {what} is {name!r}", hint="Names are Unicode text.") from None
 
 
 def check_time(what: str, milliseconds: object) -> None:
     """Refuse what cannot be a time or a duration: it is finite and not below 0."""
     if not _is_number(milliseconds) or not 0 <= milliseconds <= sys.float_info.max:
         raise BadTopology(f"{what} {_shown(milliseconds)} ms", hint="Times are finite numbers, 0 or more.")
-
-
-_NOT_IN_NAMES = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, halves of surrogate pairs, separators of lines and paragraphs."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
