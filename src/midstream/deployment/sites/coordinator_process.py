@@ -8,7 +8,6 @@ log is not taken twice; reports and instructions may come twice. Files are those
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -16,8 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -41,13 +39,13 @@ from midstream.deployment.protocol.status import QueryStatus, query_statuses
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import unique_name, write_whole
+from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, LoseNode
-from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, MidstreamError
+from midstream.errors import BadTopology, MalformedMessage, MidstreamError
 
-__all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
+__all__ = ["CoordinatorProcess", "CoordinatorStatus", "run_coordinator"]
 
 POLL_SECONDS = 0.05
 _LOG = logging.getLogger(__name__)
@@ -230,18 +228,6 @@ def run_coordinator(
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
                 time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def held_lock(path: Path, what: str) -> Iterator[None]:
-    """A lock that one process at a time can hold. It is free when the process is gone, however it ended."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(f"{what} is running already", detail=f"{path} is locked.") from None
-        yield
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -146,8 +145,7 @@ class SiteOutput:
 
 def _rows_to_bytes(rows: ReceivedRows) -> bytes:
     """Results on their way to a file."""
-    arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
-    batch = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+    batch = rows.to_record_batch()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -158,9 +156,7 @@ def _rows_to_bytes(rows: ReceivedRows) -> bytes:
 def _rows_from_bytes(data: bytes) -> ReceivedRows:
     """What :func:`_rows_to_bytes` gave this for."""
     with pa.ipc.open_stream(data) as reader:
-        batch = reader.read_next_batch()
-    valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
-    return ReceivedRows(valid_from, valid_to, batch.columns[2:])
+        return ReceivedRows.of_record_batch(reader.read_next_batch())
 
 
 def _result_table(rows: ReceivedRows, columns: list[str]) -> pa.Table:
