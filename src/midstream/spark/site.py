@@ -35,9 +35,8 @@ from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.messages import RescueState
 from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
-from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import unique_name, write_whole
+from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
@@ -61,6 +60,12 @@ MESSAGES = "place long, node string, spread long, kind string, blob binary"
 FILES = "path string, modificationTime timestamp, length long, content binary"
 OUTPUT = "kind string, target string, node string, blob binary"
 POLL_SECONDS = 0.02
+OF_ANY_AGE: Mapping[str, str] = {
+    # Spark would leave out what is older by a week than the newest file so far: rows that were copied with their times,
+    # and everything after a clock was a week ahead. No limit on files per micro-batch: it would go by times, not names.
+    "maxFileAge": "36500d",
+}
+"""Options of both sources."""
 
 
 class Site:
@@ -153,6 +158,7 @@ def site_rows(
     inbox, feeds = directory.inbox(site, "x").parent, directory.feeds(site)
     messages = (
         spark.readStream.schema(MESSAGES)
+        .options(**OF_ANY_AGE)
         .option("cleanSource", "delete")
         .parquet(f"file://{inbox}/*")
         .select(
@@ -167,6 +173,7 @@ def site_rows(
     files = (
         spark.readStream.format("binaryFile")
         .schema(FILES)
+        .options(**OF_ANY_AGE)
         .option("cleanSource", "off" if keep_feeds else "delete")
         .load(f"file://{feeds}/*/*")
         .select(

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from midstream.deployment.protocol.messages import ProvideState, RescueState
-from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import write_whole
+from midstream.deployment.sites.durable_files import held_lock, write_whole
 from midstream.deployment.sites.node_group import stored_stage_of_group
 from midstream.deployment.sites.site_output import SiteOutput
 from midstream.errors import AlreadyRunning, NotRunning
