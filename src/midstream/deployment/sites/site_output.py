@@ -103,10 +103,12 @@ class SiteOutput:
 
     def publish(self) -> Iterator[OutputRow]:
         """Publish what committed micro-batches gave; gives what the site's own process is to look at."""
-        for path in sorted(self._staged.glob("[!_]*.parquet")):
+        staged = sorted(self._staged.glob("[!_]*.parquet"))
+        committed = self._last_committed() if staged else -1
+        for path in staged:
             batch = int(path.stem)
-            if not (self._commits / str(batch)).exists():
-                continue
+            if batch > committed:
+                break
             table = pq.read_table(path)
             columns = (table[name].to_pylist() for name in OUTPUT_SCHEMA.names)
             rows = [OutputRow(*row) for row in zip(*columns, strict=True)]
@@ -114,6 +116,11 @@ class SiteOutput:
             self._publish_results(batch, rows)
             path.unlink()
             yield from (row for row in rows if row.kind in (RESCUE, ACTIVITY))
+
+    def _last_committed(self) -> int:
+        """The last micro-batch that is committed; all before it are. Spark keeps the latest hundred or so commits."""
+        names = (path.name for path in self._commits.glob("[0-9]*"))
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _publish_messages(self, batch: int, rows: Iterable[OutputRow]) -> None:
         by_receiver: dict[str, list[MessageRow]] = {}
