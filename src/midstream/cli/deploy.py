@@ -21,6 +21,7 @@ from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.coordinator_requests import DeployQuery
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
+from midstream.deployment.sites.file_names import file_name
 from midstream.errors import BadArgument, SparkFailed, did_you_mean
 
 __all__ = ["deploy"]
@@ -72,10 +73,10 @@ def _begin(asked: DeploymentFile, directory: Path) -> DeploymentDirectory:
     trial = Coordinator(asked.topology)
     for query in asked.queries:
         trial.deploy(query.stages())
-    paths = DeploymentDirectory.create(directory, asked.topology, asked.sites)
-    for query in asked.queries:
-        paths.submit(DeployQuery(tuple(query.stages()), tuple(field.name for field in query.plan.schema)))
-    return paths
+    requests = [
+        DeployQuery(tuple(query.stages()), tuple(field.name for field in query.plan.schema)) for query in asked.queries
+    ]
+    return DeploymentDirectory.create(directory, asked.topology, asked.sites, requests=requests)
 
 
 def _run_one(paths: DeploymentDirectory, name: str) -> int:
@@ -156,7 +157,7 @@ class _Processes:
             )
 
     def _log(self, name: str) -> Path:
-        return self._paths.path / "logs" / f"{name}.log"
+        return self._paths.path / "logs" / f"{file_name(name)}.log"
 
 
 def _environment() -> Mapping[str, str]:

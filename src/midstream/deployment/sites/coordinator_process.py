@@ -40,6 +40,7 @@ from midstream.deployment.protocol.wire_format import message_from_bytes, messag
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
+from midstream.deployment.sites.file_names import check_file_names
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, LoseNode
@@ -96,7 +97,7 @@ class CoordinatorProcess:
 
     def look(self) -> bool:
         """Take the requests and reports that have come; whether there were any."""
-        requests = sorted(self._directory.requests.glob("*.json"))
+        requests = sorted(path for path in self._directory.requests.glob("[!_]*.json") if path.is_file())
         reports = sorted(
             path for site in self._layout.sites for path in self._directory.reports(site).glob("[!_]*.parquet")
         )
@@ -134,16 +135,25 @@ class CoordinatorProcess:
             request = request_from_json(path.read_bytes())
             if isinstance(request, Beginning | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
+            self._check_names(request)
             self._check_returning(request)
             instructions = tell(self.coordinator, request)
-        except MidstreamError as problem:
-            write_whole(path.with_suffix(".refused"), str(problem).encode())
+        except (MidstreamError, RecursionError) as problem:
+            write_whole(path.with_suffix(".refused"), str(problem).encode(errors="replace"))
             path.unlink()
             return []
         if isinstance(request, DeployQuery):
             self._directory.write_columns(request.plans[0].stage.query, request.columns)
         told.append((path.name, request))
         return instructions
+
+    def _check_names(self, request: Request) -> None:
+        """Refuse new names that make no good files."""
+        if isinstance(request, DeployQuery):
+            check_file_names("a query", [request.plans[0].stage.query], self.coordinator.plan.queries)
+        for event in request.events if isinstance(request, ChangeTopology) else ():
+            if isinstance(event, AddNode):
+                check_file_names("a node", [event.node.id], self.coordinator.topology.nodes)
 
     def _check_returning(self, request: Request) -> None:
         """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
@@ -213,6 +223,7 @@ def run_coordinator(
     Raises AlreadyRunning if another process does.
     """
     paths = DeploymentDirectory(directory)
+    paths.layout()
     with (
         held_lock(paths.log.with_name("lock"), f"the coordinator of {paths.path}"),
         CoordinatorLog.open(paths.log) as log,

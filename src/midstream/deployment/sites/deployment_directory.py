@@ -34,13 +34,17 @@ import pyarrow.parquet as pq
 from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.coordinator_requests import Beginning, Request, request_from_json, request_to_json
 from midstream.deployment.protocol.status import NodeStatus
-from midstream.deployment.sites.durable_files import unique_name, write_whole
-from midstream.deployment.sites.file_names import file_name
+from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
+from midstream.deployment.sites.file_names import check_file_names, file_name
 from midstream.deployment.sites.message_file import spread
 from midstream.deployment.topology.topology import Topology
 from midstream.errors import BadTopology, PathProblem, did_you_mean, quoted
 
 __all__ = ["DeploymentDirectory", "SiteLayout"]
+
+UNFINISHED = "_unfinished"
+"""A file that is there, and locked, while the directory is made."""
+_NOT_IN_PATHS = frozenset("*?[]{}\\:\n")
 
 
 class SiteLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,25 +87,70 @@ class DeploymentDirectory:
         topology: Topology,
         sites: Mapping[str, Iterable[NodeId]],
         groups: int = 1,
+        requests: Iterable[Request] = (),
     ) -> DeploymentDirectory:
-        """Make the directory of a new deployment."""
+        """Make the directory of a new deployment, with what its coordinator is asked first.
+
+        ``deployment.json`` is written last. If the process dies before, there is no deployment, and the next call
+        begins anew.
+        """
         directory = cls(path)
+        directory._check_path()
         layout = SiteLayout({site: list(nodes) for site, nodes in sites.items()}, groups)
         if not layout.sites:
             raise BadTopology("a deployment needs a site")
         if "coordinator" in layout.sites or "site" in layout.sites:
             raise BadTopology('a site cannot be called "coordinator" or "site"')
+        check_file_names("a site", layout.sites, others=["coordinator", "site"])
+        check_file_names("a node", topology.nodes)
         twice = {node for site, nodes in layout.sites.items() for node in nodes if layout.site_of(node) != site}
         if twice:
             raise BadTopology(f"{quoted(sorted(twice))} would be run by two sites")
-        if directory._description.exists():
-            raise PathProblem(f"there is a deployment in {directory.path} already", hint="Give another directory.")
-        for site in layout.sites:
-            directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
-            directory.feeds(site).mkdir(parents=True, exist_ok=True)
-        beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
-        write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
+        directory._check_empty()
+        with held_lock(directory.path / UNFINISHED, f"the creation of {directory.path}"):
+            # Somebody else may have been faster.
+            directory._check_empty()
+            for left in directory.requests.glob("*"):
+                left.unlink()
+            for site in layout.sites:
+                directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
+                directory.feeds(site).mkdir(parents=True, exist_ok=True)
+            for number, request in enumerate(requests):
+                write_whole(directory.requests / f"{number:020d}.json", request_to_json(request))
+            beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
+            write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
+            (directory.path / UNFINISHED).unlink()
         return directory
+
+    def _check_empty(self) -> None:
+        """Refuse a directory with anything in it but what an interrupted call of :meth:`create` has left."""
+        if self._description.exists():
+            raise PathProblem(
+                f"there is a deployment in {self.path} already",
+                hint="Continue it with midstream deploy --resume, or give another directory.",
+            )
+        try:
+            found = sorted(name for name in os.listdir(self.path) if name[0] != "." and name != "lost+found")
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise PathProblem(f"{self.path} cannot be the directory of a deployment: {problem.strerror}") from problem
+        if found and UNFINISHED not in found:
+            raise PathProblem(
+                f"{self.path} is not empty",
+                detail=f'It has "{found[0]}".',
+                hint="Give a new directory, or an empty one, for the deployment.",
+            )
+
+    def _check_path(self) -> None:
+        """Refuse a path that Spark takes for a pattern, or not for a path."""
+        odd = sorted(set(str(self.path)) & _NOT_IN_PATHS)
+        if odd:
+            raise PathProblem(
+                f"Spark cannot read files below {self.path}",
+                detail=f"The path has {quoted(odd)}.",
+                hint="Give a directory whose path has none of " + " ".join(sorted(_NOT_IN_PATHS - {chr(10)})) + ".",
+            )
 
     @property
     def _description(self) -> Path:
@@ -112,7 +161,9 @@ class DeploymentDirectory:
             return msgspec.json.decode(self._description.read_bytes(), type=_Deployment)
         except FileNotFoundError:
             raise PathProblem(f"there is no deployment in {self.path}") from None
-        except msgspec.MsgspecError as problem:
+        except NotADirectoryError:
+            raise PathProblem(f"{self.path} is not a directory") from None
+        except (msgspec.MsgspecError, RecursionError) as problem:
             raise PathProblem(f"{self._description} is damaged", detail=f"{problem}.") from problem
 
     def layout(self) -> SiteLayout:
@@ -130,6 +181,7 @@ class DeploymentDirectory:
 
     def check_site(self, site: str) -> None:
         """Raise if there is no such site."""
+        self._check_path()
         known = self.layout().sites
         if site not in known:
             raise PathProblem(

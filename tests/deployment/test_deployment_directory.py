@@ -1,0 +1,139 @@
+"""The directory of a deployment: which names and places it takes, and what an interrupted creation leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+import midstream.deployment.sites.deployment_directory as module
+from midstream.deployment.protocol.coordinator_log import CoordinatorLog
+from midstream.deployment.protocol.coordinator_requests import ChangeTopology
+from midstream.deployment.sites.coordinator_process import CoordinatorProcess, run_coordinator
+from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.durable_files import write_whole
+from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology_events import AddNode, RemoveLink
+from midstream.errors import BadTopology, PathProblem
+
+REQUEST = ChangeTopology((RemoveLink("a", "b"),))
+ODD = ["../x", "a/b", ".", "..", "~", "_x", "*", "a b", "é" * 30, "日本", "%2e", "-", "a=b", "con", "x" * 180]
+REFUSED = ["x" * 181, "é" * 31, "a\nb", "\x00", "\u2028"]
+
+
+def topology():
+    return Topology([Node("a"), Node("b")], [Link("a", "b")])
+
+
+def create(path, sites=None, requests=()):
+    return DeploymentDirectory.create(path, topology(), sites or {"s": ["a", "b"]}, requests=requests)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_files_of_odd_names_stay_inside_the_directory(tmp_path, name):
+    sites = {name: [name], "other": ["a"]}
+    directory = DeploymentDirectory.create(tmp_path / "run", Topology([Node(name), Node("a")]), sites)
+    for path in (directory.feed(name, name), directory.inbox("other", name), directory.results(name)):
+        write_whole(path / "0.parquet", b"")
+        assert path.resolve().is_relative_to(tmp_path / "run") and len(path.relative_to(tmp_path / "run").parts) >= 2
+    assert directory.layout().site_of(name) == name
+    directory.check_site(name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_names_that_make_no_good_files_are_refused(tmp_path, name):
+    for nodes, sites in (([name], {"s": [name]}), (["a"], {name: ["a"]})):
+        with pytest.raises(BadTopology, match="the name of a"):
+            DeploymentDirectory.create(tmp_path / "run", Topology([Node(node) for node in nodes]), sites)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sites"),
+    [
+        (["a", "A"], {"s": ["a", "A"]}),
+        (["a", "b"], {"west": ["a"], "West": ["b"]}),
+        (["a"], {"Coordinator": ["a"]}),
+        (["straße", "STRASSE"], {"s": []}),
+    ],
+)
+def test_names_that_differ_only_by_case_are_refused(tmp_path, nodes, sites):
+    with pytest.raises(BadTopology, match="differ only by case"):
+        DeploymentDirectory.create(tmp_path / "run", Topology([Node(node) for node in nodes]), sites)
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "A"])
+def test_nodes_that_come_later_have_good_names_too(tmp_path, name):
+    directory = create(tmp_path / "run")
+    with CoordinatorLog.open(directory.log) as log:
+        coordinator = CoordinatorProcess(directory, log)
+        asked = directory.submit(ChangeTopology((AddNode(Node(name)),)))
+        coordinator.look()
+        assert directory.outcome(asked).startswith("[M6001]")
+        assert log.entries == 1
+
+
+@pytest.mark.parametrize("name", ["a*", "a[1]", "{a}", "a?", "a:b", "a\\b"])
+def test_directories_that_spark_takes_for_patterns_are_refused(tmp_path, name):
+    with pytest.raises(PathProblem, match="Spark cannot read files below"):
+        create(tmp_path / name / "run")
+    assert not (tmp_path / name).exists()
+
+
+def test_a_directory_with_other_files_is_refused_and_they_stay(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "requests").mkdir()
+    (tmp_path / "run" / "requests" / "mine.json").write_text("mine")
+    with pytest.raises(PathProblem, match="is not empty"):
+        create(tmp_path / "run")
+    assert (tmp_path / "run" / "requests" / "mine.json").read_text() == "mine"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PathProblem, match="Not a directory"):
+        create(tmp_path / "file")
+
+
+def test_an_empty_directory_is_taken(tmp_path):
+    (tmp_path / ".hidden").touch()
+    assert create(tmp_path, requests=[REQUEST]).layout().sites == {"s": ["a", "b"]}
+    with pytest.raises(PathProblem, match="already"):
+        create(tmp_path)
+
+
+def test_a_creation_that_was_interrupted_at_any_file_begins_anew(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    for files in range(4):
+        path, written = tmp_path / str(files), []
+
+        def killed(*given, files=files, written=written):
+            if len(written) == files:
+                raise Killed
+            written.append(given)
+            write_whole(*given)
+
+        monkeypatch.setattr(module, "write_whole", killed)
+        with pytest.raises(Killed) if files < 3 else pytest.raises(PathProblem):
+            create(path, requests=[REQUEST, REQUEST])
+            create(path)
+        monkeypatch.undo()
+        if files < 3:
+            with pytest.raises(PathProblem, match="there is no deployment"):
+                run_coordinator(path, stop=lambda: True)
+            directory = create(path, {"other": ["a", "b"]}, requests=[REQUEST])
+            assert len(list(directory.requests.glob("*.json"))) == 1
+        assert not (path / "_unfinished").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"null", b'{"type": "change", "events": [{"a": 1}]}', b"9" * 9_999],
+)
+def test_requests_that_cannot_be_read_are_refused_and_the_coordinator_goes_on(tmp_path, content):
+    directory = create(tmp_path / "run")
+    with CoordinatorLog.open(directory.log) as log:
+        coordinator = CoordinatorProcess(directory, log)
+        write_whole(directory.requests / "wrong.json", content)
+        (directory.requests / "folder.json").mkdir()
+        good = directory.submit(REQUEST)
+        coordinator.look()
+        assert directory.outcome("wrong") and directory.outcome(good) == ""
