@@ -106,7 +106,7 @@ def read_deployment(path: str | Path) -> DeploymentFile:
     path = Path(path)
     try:
         content = msgspec.convert(parse_file(path), _File)
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, OverflowError, RecursionError) as problem:
         raise BadDeploymentFile(f'"{path}" is not a deployment file', detail=f"{problem}.") from problem
     topology = read_topology(path.parent / content.topology)
     streams = {entry.name: _stream(entry) for entry in content.streams}
