@@ -19,18 +19,19 @@ from midstream.cli.failures import DONE
 from midstream.cli.output import Output, escape
 from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.coordinator_requests import DeployQuery
-from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
 from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
 from midstream.deployment.sites.file_names import file_name
-from midstream.errors import BadArgument, SparkFailed, did_you_mean
+from midstream.errors import AlreadyRunning, BadArgument, SparkFailed, did_you_mean
 
 __all__ = ["deploy"]
 
-COORDINATOR = "coordinator"
 LOOK_SECONDS = 0.5
 MOST_STARTS = 5
 """A process that ends so often within a minute is not started again."""
 STOP_SECONDS = 20.0
+LARGEST_LOG = 10_000_000
+"""Bytes of a process's log; one that is larger when the process starts is put aside, and replaces the one before."""
 
 
 def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, output: Output) -> int:
@@ -55,6 +56,13 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
         paths.layout()
     if only is not None:
         return _run_one(paths, only)
+    already = [name for name, runs in paths.running().items() if runs]
+    if already:
+        raise AlreadyRunning(
+            f"{already[0]} of {paths.path} is running already",
+            detail=f"{paths.lock(already[0])} says where.",
+            hint="Stop it first, or run what is missing with --only.",
+        )
     processes = _Processes(paths)
     processes.start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -107,18 +115,21 @@ class _Processes:
     def __init__(self, paths: DeploymentDirectory) -> None:
         self._paths = paths
         self._running: dict[str, _Process] = {}
-        self._names = [COORDINATOR, *paths.layout().sites]
 
     def start(self) -> None:
         """Start all of them."""
-        for name in self._names:
+        for name in self._paths.running():
             self._running[name] = _Process(name, self._start(name), [time.monotonic()])
 
     def restart_ended(self, note: Callable[[str], None]) -> None:
         """Start those again that have ended by themselves."""
-        for process in self._running.values():
+        for process in list(self._running.values()):
             code = process.popen.poll()
             if code is None:
+                continue
+            if process.name != COORDINATOR and self._paths.given_up(process.name).exists():
+                note(f"{process.name} was given up: its stages run elsewhere")
+                del self._running[process.name]
                 continue
             now = time.monotonic()
             process.starts = [*(start for start in process.starts if now - start < 60), now]
@@ -147,6 +158,8 @@ class _Processes:
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         log = self._log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > LARGEST_LOG:
+            log.replace(log.with_suffix(".old.log"))
         if name == COORDINATOR:
             module = ["midstream.deployment.sites.coordinator_process", str(self._paths.path)]
         else:

@@ -212,7 +212,7 @@ def run_site(
     """
     paths = DeploymentDirectory(directory)
     paths.check_site(site)
-    with held_lock(paths.site(site) / "lock", f'site "{site}" of {paths.path}'):
+    with held_lock(paths.lock(site), f'site "{site}" of {paths.path}'):
         check_not_lost(paths, site)
         spark = session(master, paths.layout().groups, {**SETTINGS, **(settings or {})})
         running = Site(spark, paths, site, tick_seconds=tick_seconds, keep_feeds=keep_feeds)

@@ -38,7 +38,7 @@ from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.status import QueryStatus, query_statuses
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.connectivity import Connectivity
-from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
 from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
 from midstream.deployment.sites.file_names import check_file_names
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
@@ -225,7 +225,7 @@ def run_coordinator(
     paths = DeploymentDirectory(directory)
     paths.layout()
     with (
-        held_lock(paths.log.with_name("lock"), f"the coordinator of {paths.path}"),
+        held_lock(paths.lock(COORDINATOR), f"the coordinator of {paths.path}"),
         CoordinatorLog.open(paths.log) as log,
     ):
         process = CoordinatorProcess(paths, log)

@@ -34,14 +34,16 @@ import pyarrow.parquet as pq
 from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.coordinator_requests import Beginning, Request, request_from_json, request_to_json
 from midstream.deployment.protocol.status import NodeStatus
-from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
+from midstream.deployment.sites.durable_files import held_lock, is_held, unique_name, write_whole
 from midstream.deployment.sites.file_names import check_file_names, file_name
 from midstream.deployment.sites.message_file import spread
 from midstream.deployment.topology.topology import Topology
 from midstream.errors import BadTopology, PathProblem, did_you_mean, quoted
 
-__all__ = ["DeploymentDirectory", "SiteLayout"]
+__all__ = ["COORDINATOR", "DeploymentDirectory", "SiteLayout"]
 
+COORDINATOR = "coordinator"
+"""The coordinator's name among those of sites."""
 UNFINISHED = "_unfinished"
 """A file that is there, and locked, while the directory is made."""
 _NOT_IN_PATHS = frozenset("*?[]{}\\:\n")
@@ -99,9 +101,9 @@ class DeploymentDirectory:
         layout = SiteLayout({site: list(nodes) for site, nodes in sites.items()}, groups)
         if not layout.sites:
             raise BadTopology("a deployment needs a site")
-        if "coordinator" in layout.sites or "site" in layout.sites:
+        if COORDINATOR in layout.sites or "site" in layout.sites:
             raise BadTopology('a site cannot be called "coordinator" or "site"')
-        check_file_names("a site", layout.sites, others=["coordinator", "site"])
+        check_file_names("a site", layout.sites, others=[COORDINATOR, "site"])
         check_file_names("a node", topology.nodes)
         twice = {node for site, nodes in layout.sites.items() for node in nodes if layout.site_of(node) != site}
         if twice:
@@ -179,6 +181,10 @@ class DeploymentDirectory:
     def site(self, site: str) -> Path:
         return self.path / "sites" / file_name(site)
 
+    def given_up(self, site: str) -> Path:
+        """A file that is there if the stages of the site's nodes were rescued: it must not run again."""
+        return self.site(site) / "lost"
+
     def check_site(self, site: str) -> None:
         """Raise if there is no such site."""
         self._check_path()
@@ -226,7 +232,10 @@ class DeploymentDirectory:
         found: list[NodeStatus] = []
         for site in self.layout().sites:
             with contextlib.suppress(FileNotFoundError):
-                found += msgspec.json.decode(self.node_status(site).read_bytes(), type=list[NodeStatus])
+                try:
+                    found += msgspec.json.decode(self.node_status(site).read_bytes(), type=list[NodeStatus])
+                except msgspec.MsgspecError as problem:
+                    raise PathProblem(f"{self.node_status(site)} is damaged", detail=f"{problem}.") from problem
         return sorted(found, key=lambda node: node.name)
 
     # The coordinator
@@ -245,6 +254,15 @@ class DeploymentDirectory:
 
     def reports(self, site: str) -> Path:
         return self.path / "coordinator" / "reports" / file_name(site)
+
+    def lock(self, name: str) -> Path:
+        """What the process of a site, or of the coordinator, holds while it runs."""
+        return self.log.with_name("lock") if name == COORDINATOR else self.site(name) / "lock"
+
+    def running(self) -> dict[str, bool]:
+        """Which processes run, of the coordinator and all sites that were not given up."""
+        sites = [site for site in self.layout().sites if not self.given_up(site).exists()]
+        return {name: is_held(self.lock(name)) for name in (COORDINATOR, *sites)}
 
     def submit(self, request: Request) -> str:
         """Ask something of the coordinator; the request's name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 
 from midstream.errors import AlreadyRunning
 
-__all__ = ["held_lock", "unique_name", "write_whole"]
+__all__ = ["held_lock", "is_held", "unique_name", "write_whole"]
+
+LOCK_ATTEMPTS = 3
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -43,8 +46,36 @@ def held_lock(path: Path, what: str) -> Iterator[None]:
     """A lock that one process at a time can hold. It is free when the process is gone, however it ended."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(f"{what} is running already", detail=f"{path} is locked.") from None
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == LOCK_ATTEMPTS - 1:
+                    raise AlreadyRunning(f"{what} is running already", detail=_holder(path)) from None
+                # Somebody may only be looking.
+                time.sleep(0.05)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
         yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds a lock."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _holder(path: Path) -> str:
+    """Who holds a lock, as far as that is known."""
+    try:
+        return f"{path} is locked by {path.read_text(errors='replace').strip() or 'another process'}."
+    except OSError:
+        return f"{path} is locked."
