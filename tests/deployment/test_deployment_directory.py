@@ -137,3 +137,56 @@ def test_requests_that_cannot_be_read_are_refused_and_the_coordinator_goes_on(tm
         good = directory.submit(REQUEST)
         coordinator.look()
         assert directory.outcome("wrong") and directory.outcome(good) == ""
+
+
+def test_a_site_goes_on_under_the_path_by_which_it_first_ran(tmp_path):
+    directory = create(tmp_path / "run")
+    assert directory.at_place_of("s").path == tmp_path / "run"
+    (tmp_path / "link").symlink_to("run")
+    assert DeploymentDirectory(tmp_path / "link").at_place_of("s").path == tmp_path / "run"
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    with pytest.raises(PathProblem, match="the deployment was moved from"):
+        DeploymentDirectory(tmp_path / "elsewhere").at_place_of("s")
+    (tmp_path / "run").symlink_to("elsewhere")
+    assert DeploymentDirectory(tmp_path / "elsewhere").at_place_of("s").path == tmp_path / "run"
+
+
+def test_only_the_latest_requests_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("midstream.deployment.sites.coordinator_process.KEPT_REQUESTS", 3)
+    directory = create(tmp_path / "run")
+    with CoordinatorLog.open(directory.log) as log:
+        coordinator = CoordinatorProcess(directory, log)
+        names = []
+        for node in range(6):
+            names.append(directory.submit(ChangeTopology((AddNode(Node(f"n{node // 2}")),))))
+            coordinator.look()
+        outcomes = [directory.outcome(name) for name in names]
+        assert outcomes[:3] == [None] * 3 and outcomes[4] == "" and "exists already" in outcomes[5]
+        assert len(list(directory.requests.iterdir())) == 3
+    with CoordinatorLog.open(directory.log) as log:
+        assert set(CoordinatorProcess(directory, log).coordinator.topology.nodes) == {"a", "b", "n0", "n1", "n2"}
+
+
+def test_nothing_is_written_to_a_site_that_was_given_up_and_no_node_is_added_to_it(tmp_path):
+    directory = create(tmp_path / "run", {"first": ["a"], "second": ["b"]})
+    with CoordinatorLog.open(directory.log) as log:
+        coordinator = CoordinatorProcess(directory, log)
+        write_whole(directory.given_up("first"), b"")
+        before = {site: len(list(directory.inbox(site, "coordinator").iterdir())) for site in ("first", "second")}
+        refused = directory.submit(ChangeTopology((AddNode(Node("c")),)))
+        taken = directory.submit(ChangeTopology((RemoveLink("a", "b"),)))
+        coordinator.look()
+        assert 'would run on site "first", which was given up' in directory.outcome(refused)
+        assert directory.outcome(taken) == ""
+        after = {site: len(list(directory.inbox(site, "coordinator").iterdir())) for site in ("first", "second")}
+        assert after == {"first": before["first"], "second": before["second"] + 1}
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("midstream.deployment.sites.durable_files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "folder" / "file", b"content")
+    assert list((tmp_path / "folder").iterdir()) == []

@@ -214,6 +214,7 @@ def run_site(
     paths.check_site(site)
     with held_lock(paths.lock(site), f'site "{site}" of {paths.path}'):
         check_not_lost(paths, site)
+        paths = paths.at_place_of(site)
         spark = session(master, paths.layout().groups, {**SETTINGS, **(settings or {})})
         running = Site(spark, paths, site, tick_seconds=tick_seconds, keep_feeds=keep_feeds)
         try:

@@ -50,6 +50,8 @@ __all__ = ["CoordinatorProcess", "CoordinatorStatus", "run_coordinator"]
 
 POLL_SECONDS = 0.05
 _LOG = logging.getLogger(__name__)
+KEPT_REQUESTS = 1_000
+"""How many requests that were taken or refused stay, for those who asked."""
 LONGEST_PAUSE_SECONDS = 20.0
 """Between two repetitions of what has not been answered."""
 
@@ -120,6 +122,8 @@ class CoordinatorProcess:
         for path in requests:
             if path.exists():
                 path.replace(path.with_suffix(".taken"))
+        if requests:
+            self._remove_old_requests()
         for path in reports:
             path.unlink(missing_ok=True)
         return bool(requests or reports)
@@ -147,13 +151,25 @@ class CoordinatorProcess:
         told.append((path.name, request))
         return instructions
 
+    def _remove_old_requests(self) -> None:
+        """Bound what is kept of requests. The log has them all."""
+        kept = self._directory.requests
+        for path in sorted([*kept.glob("*.taken"), *kept.glob("*.refused")])[:-KEPT_REQUESTS]:
+            path.unlink(missing_ok=True)
+
     def _check_names(self, request: Request) -> None:
-        """Refuse new names that make no good files."""
+        """Refuse new names that make no good files, and new nodes that nobody would run."""
         if isinstance(request, DeployQuery):
             check_file_names("a query", [request.plans[0].stage.query], self.coordinator.plan.queries)
         for event in request.events if isinstance(request, ChangeTopology) else ():
             if isinstance(event, AddNode):
                 check_file_names("a node", [event.node.id], self.coordinator.topology.nodes)
+                site = self._layout.site_of(event.node.id)
+                if self._directory.given_up(site).exists():
+                    raise BadTopology(
+                        f'node "{event.node.id}" would run on site "{site}", which was given up',
+                        detail="Nodes that no site names run on the first one.",
+                    )
 
     def _check_returning(self, request: Request) -> None:
         """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
@@ -185,6 +201,9 @@ class CoordinatorProcess:
             self._write(site, rows)
 
     def _write(self, site: str, rows: list[MessageRow]) -> None:
+        if self._directory.given_up(site).exists():
+            # Nobody would ever read it.
+            return
         write_messages(self._directory.inbox(site, "coordinator") / f"{unique_name()}.parquet", rows)
 
     def _write_status(self) -> None:

@@ -2,7 +2,7 @@
 
     deployment.json                      the topology to begin with, and which site runs which nodes
     requests/NAME.json                   what the coordinator is asked: deploy, topology events, replace plans
-    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason
+    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason; the latest thousand stay
     coordinator/log                      all that the coordinator was told (``coordinator_log``)
     coordinator/status.json              what it knows, for people and tests
     coordinator/reports/SITE/N.parquet   reports of a site's nodes
@@ -10,6 +10,8 @@
                                          instructions, "site" for what the site's own process has to say
     sites/SITE/feeds/NODE/STREAM/…       rows that arise at a node: Parquet files with the stream's columns, taken in
                                          the order of their names; a file ``end`` says that no more will come
+    sites/SITE/place                     the directory's path when the site first ran
+    sites/SITE/lost                      the site was given up: the stages of its nodes run elsewhere
     sites/SITE/status.json               what the site's nodes did and hold, for people
     sites/SITE/checkpoint, staged, lock  the site's own: Spark's checkpoint; what its last micro-batches gave, until it
                                          is certain that they count; who holds it runs the site
@@ -195,6 +197,25 @@ class DeploymentDirectory:
                 detail=f"Its sites are {quoted(known)}.",
                 hint=did_you_mean(site, known),
             )
+
+    def at_place_of(self, site: str) -> DeploymentDirectory:
+        """This directory under the path by which the site first ran, which is kept in ``sites/SITE/place``.
+
+        Spark knows the files that it has read by their paths: under other ones it would read all feeds again.
+        """
+        place = self.site(site) / "place"
+        if not place.exists():
+            write_whole(place, str(self.path).encode())
+        first = Path(place.read_text())
+        if first == self.path:
+            return self
+        if not first.exists() or not first.samefile(self.path):
+            raise PathProblem(
+                f"the deployment was moved from {first} to {self.path}",
+                detail=f'Site "{site}" would read all rows again.',
+                hint=f"Move it back, or make {first} a symbolic link to it.",
+            )
+        return DeploymentDirectory(first)
 
     def is_without_nodes(self, site: str) -> bool:
         """Whether the topology, as the coordinator last reported it, has none of the site's nodes left."""
