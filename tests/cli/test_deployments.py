@@ -140,6 +140,25 @@ def test_the_status_says_what_does_not_run(files, tmp_path):
         assert "not running" not in call("deployment", "status", directory.path).out
 
 
+def test_the_status_says_which_rows_were_refused(files, tmp_path):
+    directory = begun_and_known(files, tmp_path / "run")
+    node = {
+        "name": "train",
+        "kind": None,
+        "slots": None,
+        "running": [],
+        "held": [],
+        "awaited": [],
+        "buffered_rows": 0,
+        "unclaimed_rows": 7,
+    }
+    node["refusal"] = '[M4001] column "id" is missing\n  detail: more'
+    directory.node_status("track").write_text(json.dumps([node]))
+    shown = call("deployment", "status", directory.path).out
+    assert 'train refused a file of rows: [M4001] column "id" is missing' in shown and "more" not in shown
+    assert "train  0     0     0        7" in shown
+
+
 def test_the_watch_ends_when_the_directory_is_gone(files, tmp_path, monkeypatch):
     directory = begun_and_known(files, tmp_path / "run")
     monkeypatch.setattr("midstream.cli.deployment_status.time.sleep", lambda _: shutil.rmtree(directory.path))

@@ -99,6 +99,11 @@ def _shown(paths: DeploymentDirectory) -> RenderableType:
     nodes = paths.node_statuses()
     if nodes:
         parts.append(_nodes(nodes))
+    parts += [
+        Text(f"{node.name} refused a file of rows: {line}")
+        for node in nodes
+        for line in (node.refusal or "").splitlines()[:1]
+    ]
     return Group(*parts)
 
 
@@ -135,7 +140,8 @@ def _queries(queries: list[QueryStatus]) -> Table:
 def _nodes(nodes: list[NodeStatus]) -> Table:
     table = Table("node", "runs", "held", "awaited", "rows waiting", box=None, pad_edge=False)
     for node in nodes:
-        if node.running or node.held or node.awaited:
+        if node.running or node.held or node.awaited or node.unclaimed_rows:
             counts = (len(node.running), len(node.held), len(node.awaited))
-            table.add_row(Text(node.name), *(str(count) for count in counts), f"{node.buffered_rows:,}")
+            waiting = node.buffered_rows + node.unclaimed_rows
+            table.add_row(Text(node.name), *(str(count) for count in counts), f"{waiting:,}")
     return table
