@@ -198,7 +198,7 @@ def test_what_runs_already_is_not_started_beside(files, tmp_path):
 
 
 def test_a_deployment_that_is_begun_has_its_queries_from_the_beginning(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("midstream.cli.deploy._run_one", lambda paths, name: 0)
+    monkeypatch.setattr("midstream.cli.deploy._run_one", lambda paths, name, remove_feeds: 0)
     assert call("deploy", files / "trains.toml", tmp_path / "run", "--only", "coordinator").code == 0
     directory = DeploymentDirectory(tmp_path / "run")
     with CoordinatorLog.open(directory.log) as log:

@@ -59,3 +59,14 @@ def test_files_that_are_older_by_more_than_a_week_are_read(read, days):
     for number, old in enumerate(days):
         put(directory, number, old)
         assert names() == files(*range(number + 1))
+
+
+def test_files_that_were_taken_are_removed_when_the_next_micro_batch_begins(read):
+    directory, names = read
+    for number in range(3):
+        put(directory, number)
+        names()
+    inbox = [path.name for path in directory.inbox("s", "site").iterdir()]
+    feed = [path.name for path in directory.feed("n 1", "rows").iterdir()]
+    assert "2.parquet" in inbox and "0.parquet" not in inbox
+    assert sorted(feed) == [f"{number:010d}.parquet" for number in range(3)]

@@ -34,7 +34,9 @@ LARGEST_LOG = 10_000_000
 """Bytes of a process's log; one that is larger when the process starts is put aside, and replaces the one before."""
 
 
-def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, output: Output) -> int:
+def deploy(
+    file: Path | None, directory: Path, only: str | None, resume: bool, remove_feeds: bool, output: Output
+) -> int:
     """Begin or resume a deployment, and run it until the user interrupts it."""
     if (file is None) != resume:
         raise BadArgument(
@@ -55,7 +57,7 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
         paths = DeploymentDirectory(directory)
         paths.layout()
     if only is not None:
-        return _run_one(paths, only)
+        return _run_one(paths, only, remove_feeds)
     already = [name for name, runs in paths.running().items() if runs]
     if already:
         raise AlreadyRunning(
@@ -63,7 +65,7 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
             detail=f"{paths.lock(already[0])} says where.",
             hint="Stop it first, or run what is missing with --only.",
         )
-    processes = _Processes(paths)
+    processes = _Processes(paths, remove_feeds)
     processes.start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -87,7 +89,7 @@ def _begin(asked: DeploymentFile, directory: Path) -> DeploymentDirectory:
     return DeploymentDirectory.create(directory, asked.topology, asked.sites, requests=requests)
 
 
-def _run_one(paths: DeploymentDirectory, name: str) -> int:
+def _run_one(paths: DeploymentDirectory, name: str, remove_feeds: bool) -> int:
     """Run the coordinator or one site in this process."""
     if name == COORDINATOR:
         from midstream.deployment.sites.coordinator_process import run_coordinator
@@ -96,7 +98,7 @@ def _run_one(paths: DeploymentDirectory, name: str) -> int:
     else:
         from midstream.spark.site import run_site
 
-        run_site(paths.path, name)
+        run_site(paths.path, name, keep_feeds=not remove_feeds)
     return DONE
 
 
@@ -112,8 +114,9 @@ class _Process:
 class _Processes:
     """The coordinator and the sites, as processes of this one."""
 
-    def __init__(self, paths: DeploymentDirectory) -> None:
+    def __init__(self, paths: DeploymentDirectory, remove_feeds: bool = False) -> None:
         self._paths = paths
+        self._options = ["--remove-feeds"] if remove_feeds else []
         self._running: dict[str, _Process] = {}
 
     def start(self) -> None:
@@ -163,7 +166,7 @@ class _Processes:
         if name == COORDINATOR:
             module = ["midstream.deployment.sites.coordinator_process", str(self._paths.path)]
         else:
-            module = ["midstream.spark.site", str(self._paths.path), name]
+            module = ["midstream.spark.site", str(self._paths.path), name, *self._options]
         with open(log, "ab") as file:
             return subprocess.Popen(
                 [sys.executable, "-m", *module], stdout=file, stderr=file, env=_environment(), start_new_session=True

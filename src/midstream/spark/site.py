@@ -13,7 +13,7 @@ The site's own process publishes, writes a *tick* into the inbox from time to ti
 something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
 Spark has taken them; files of feeds stay, unless they are not wanted any more.
 
-    python -m midstream.spark.site DIRECTORY SITE
+    python -m midstream.spark.site DIRECTORY SITE [--remove-feeds]
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     try:
-        run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+        run_site(sys.argv[1], sys.argv[2], keep_feeds="--remove-feeds" not in sys.argv[3:], stop=stopped.is_set)
     except MidstreamError as problem:
         sys.exit(str(problem))
 
