@@ -188,7 +188,7 @@ def test_what_runs_already_is_not_started_beside(files, tmp_path):
     directory = begun(files, tmp_path / "run")
     with held_lock(directory.lock("track"), "track"):
         refused = call("deploy", "--resume", directory.path)
-        assert refused.code == 1 and "[M5007] track of" in refused.err
+        assert refused.code == 1 and "[M5007] track of" in refused.err and f"process {os.getpid()} on" in refused.err
         with (
             pytest.raises(AlreadyRunning, match="a second one") as problem,
             held_lock(directory.lock("track"), "a second one"),
@@ -218,14 +218,22 @@ def test_a_site_that_was_given_up_is_not_started_again(files, tmp_path, monkeypa
     assert started == ["coordinator", "centre"]
 
 
-def test_a_large_log_is_put_aside_when_its_process_starts(files, tmp_path, monkeypatch):
+def test_what_a_large_log_has_is_put_aside_while_its_process_appends_to_it(files, tmp_path, monkeypatch):
     directory = begun(files, tmp_path / "run")
     monkeypatch.setattr("midstream.cli.deploy.LARGEST_LOG", 10)
-    monkeypatch.setattr("midstream.cli.deploy.subprocess.Popen", lambda *_, **__: None)
+    monkeypatch.setattr(_Processes, "_start", lambda self, name: None)
+    processes = _Processes(directory)
+    processes.start()
     logs = directory.path / "logs"
     logs.mkdir()
-    for number in range(3):
-        (logs / "coordinator.log").write_text(f"a long log, {number}")
-        _Processes(directory)._start("coordinator")
-        assert (logs / "coordinator.old.log").read_text() == f"a long log, {number}"
-    assert sorted(path.name for path in logs.iterdir()) == ["coordinator.log", "coordinator.old.log"]
+    with open(logs / "track.log", "ab", buffering=0) as log:
+        for number in range(3):
+            log.write(b"a long log, %d" % number)
+            processes.bound_logs()
+            assert (logs / "track.old.log").read_text() == f"a long log, {number}"
+        log.write(b"short")
+        processes.bound_logs()
+    assert {path.name: path.read_text() for path in logs.iterdir()} == {
+        "track.log": "short",
+        "track.old.log": "a long log, 2",
+    }

@@ -6,6 +6,7 @@ Each is a process of its own. One that ends by itself is started again and goes 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.coordinator_requests import DeployQuery
 from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
 from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
+from midstream.deployment.sites.durable_files import holder
 from midstream.deployment.sites.file_names import file_name
 from midstream.errors import AlreadyRunning, BadArgument, SparkFailed, did_you_mean
 
@@ -31,7 +33,7 @@ MOST_STARTS = 5
 """A process that ends so often within a minute is not started again."""
 STOP_SECONDS = 20.0
 LARGEST_LOG = 10_000_000
-"""Bytes of a process's log; one that is larger when the process starts is put aside, and replaces the one before."""
+"""Bytes of a process's log. What it has is put aside then, and replaces what was put aside before."""
 
 
 def deploy(
@@ -62,7 +64,7 @@ def deploy(
     if already:
         raise AlreadyRunning(
             f"{already[0]} of {paths.path} is running already",
-            detail=f"{paths.lock(already[0])} says where.",
+            detail=holder(paths.lock(already[0])),
             hint="Stop it first, or run what is missing with --only.",
         )
     processes = _Processes(paths, remove_feeds)
@@ -145,6 +147,15 @@ class _Processes:
             note(f"{process.name} has ended (exit code {code}) and is started again")
             process.popen = self._start(process.name)
 
+    def bound_logs(self) -> None:
+        """Put aside what large logs have. Spark writes some lines for every micro-batch."""
+        for name in self._running:
+            log = self._log(name)
+            if log.exists() and log.stat().st_size > LARGEST_LOG:
+                shutil.copyfile(log, log.with_suffix(".old.log"))
+                # The process appends to the same file.
+                os.truncate(log, 0)
+
     def stop(self) -> None:
         """End all of them, politely at first."""
         for process in self._running.values():
@@ -161,8 +172,6 @@ class _Processes:
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         log = self._log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size > LARGEST_LOG:
-            log.replace(log.with_suffix(".old.log"))
         if name == COORDINATOR:
             module = ["midstream.deployment.sites.coordinator_process", str(self._paths.path)]
         else:
@@ -186,6 +195,7 @@ def _watch(paths: DeploymentDirectory, processes: _Processes, output: Output) ->
     said = ""
     while True:
         processes.restart_ended(lambda text: output.note(escape(text)))
+        processes.bound_logs()
         status = read_status(paths)
         line = "" if status is None else summary(status)
         if line and line != said:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from midstream.errors import AlreadyRunning
 
-__all__ = ["held_lock", "is_held", "unique_name", "write_whole"]
+__all__ = ["held_lock", "holder", "is_held", "unique_name", "write_whole"]
 
 LOCK_ATTEMPTS = 3
 
@@ -52,7 +52,7 @@ def held_lock(path: Path, what: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if attempt == LOCK_ATTEMPTS - 1:
-                    raise AlreadyRunning(f"{what} is running already", detail=_holder(path)) from None
+                    raise AlreadyRunning(f"{what} is running already", detail=holder(path)) from None
                 # Somebody may only be looking.
                 time.sleep(0.05)
         file.truncate(0)
@@ -73,7 +73,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _holder(path: Path) -> str:
+def holder(path: Path) -> str:
     """Who holds a lock, as far as that is known."""
     try:
         return f"{path} is locked by {path.read_text(errors='replace').strip() or 'another process'}."
