@@ -16,8 +16,8 @@ from midstream.errors import PathProblem
 __all__ = ["loads", "open_regular", "read_json", "read_text"]
 
 
-def open_regular(path: Path, mode: str = "r") -> IO[Any]:
-    """The file, opened for reading (``"r"``, ``"rb"``) or, made if it is not there, for appending (``"a"``)."""
+def open_regular(path: Path, mode: str = "r") -> IO[str]:
+    """The file, opened for reading (``"r"``) or, made if it is not there, for appending (``"a"``)."""
     file = open(path, mode, opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -28,7 +28,7 @@ def open_regular(path: Path, mode: str = "r") -> IO[Any]:
 def read_text(path: Path) -> str:
     """All text in a regular file."""
     with open_regular(path) as file:
-        return str(file.read())
+        return file.read()
 
 
 def read_json(path: Path) -> Any:

@@ -9,7 +9,7 @@ from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import ChangeTopology
 from midstream.deployment.sites.coordinator_process import CoordinatorProcess, run_coordinator
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import write_whole
+from midstream.deployment.sites.durable_files import unique_name, write_whole
 from midstream.deployment.topology.topology import Link, Node, Topology
 from midstream.deployment.topology.topology_events import AddNode, RemoveLink
 from midstream.errors import BadTopology, PathProblem
@@ -190,3 +190,11 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "folder" / "file", b"content")
     assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_names_of_files_ascend_though_the_clock_does_not(monkeypatch):
+    moments = iter([2**62 + 5, 2**62 + 5, 2**62 + 1, 2**62 + 9])
+    monkeypatch.setattr("midstream.deployment.sites.durable_files.time.time_ns", lambda: next(moments))
+    monkeypatch.setattr("midstream.deployment.sites.durable_files._last_moment", 0)
+    names = [unique_name() for _ in range(4)]
+    assert names == sorted(set(names))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import tomllib
 
 import pytest
@@ -206,12 +205,6 @@ def test_files_of_events_that_cannot_be_are_refused_by_name(tmp_path, name):
     with pytest.raises(BadTopology, match=message) as refusal:
         read_batches(path)
     assert "wrong" in str(refusal.value)
-
-
-def test_a_named_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")
-    with pytest.raises(PathProblem, match="is not a regular file"):
-        read_batches(tmp_path / "pipe.toml")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from midstream.errors import AlreadyRunning
 __all__ = ["held_lock", "holder", "is_held", "unique_name", "write_whole"]
 
 LOCK_ATTEMPTS = 3
+_NAMING = threading.Lock()
+_last_moment = 0
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -37,8 +39,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def unique_name() -> str:
-    """A name for a file that comes after those of earlier calls, also of processes that are gone."""
-    return f"{time.time_ns():020d}-{os.getpid()}"
+    """A name for a file that comes after those of earlier calls, also of processes that are gone.
+
+    Within a process this does not depend on the clock, which may stand still or be set back.
+    """
+    global _last_moment
+    with _NAMING:
+        _last_moment = max(_last_moment + 1, time.time_ns())
+        return f"{_last_moment:020d}-{os.getpid()}"
 
 
 @contextmanager

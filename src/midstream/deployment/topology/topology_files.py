@@ -58,7 +58,6 @@ from midstream.deployment.topology.topology_events import (
     TopologyEvent,
 )
 from midstream.errors import BadTopology, PathProblem, TopologyError
-from midstream.regular_files import open_regular
 
 __all__ = ["Trace", "parse_file", "read_batches", "read_published_folder", "read_topology"]
 
@@ -259,8 +258,7 @@ def _event(published: _PublishedEvent) -> TopologyEvent:
 def parse_file(path: Path) -> Any:
     """What a TOML or JSON file holds, by the name's ending."""
     try:
-        with open_regular(path, "rb") as file:
-            content = file.read()
+        content = path.read_bytes()
     except OSError as problem:
         raise PathProblem(f'cannot read "{path}": {problem.strerror}') from problem
     try:
