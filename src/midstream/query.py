@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.errors import BadPlan, SparkMissing
 from midstream.execution.just_in_time import JustInTime
@@ -44,16 +45,19 @@ class ContinuousQuery(PlannedQuery):
         plan: str | Plan | None = None,
         *,
         just_in_time: bool | JustInTime = False,
+        adapt: str | Adaptation = "off",
         chunk_rows: int = CHUNK_ROWS,
     ) -> LocalRun:
         """Start the query in this process.
 
         ``just_in_time``: make partial results only when somebody can use them (see ``docs/just_in_time.md``).
+        ``adapt``: "auto" lets the query change its plan by itself, "advise" only says what it would do; all options
+        are those of ``Adaptation`` (see ``docs/adaptation.md``).
         ``chunk_rows`` bounds the results in the making at once.
         """
         if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
             raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
-        return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time)
+        return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time, adapt)
 
     def run_on_spark(
         self, frames: Mapping[str, DataFrame], plan: str | Plan | None = None, **options: Any

@@ -77,6 +77,11 @@ class Cell:
         return self._executor.plan
 
     @property
+    def executor(self) -> Executor:
+        """What runs now. It is replaced by migrations."""
+        return self._executor
+
+    @property
     def is_migrating(self) -> bool:
         return self._executor.is_migrating
 

@@ -23,6 +23,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from midstream.adaptation.adapter import Adapter
+from midstream.adaptation.calibration import calibrate
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.batch import Batch
@@ -55,7 +59,13 @@ class LocalRun:
         planner: Planner,
         chunk_rows: int = CHUNK_ROWS,
         just_in_time: bool | JustInTime | None = None,
+        adapt: str | Adaptation | None = None,
     ) -> None:
+        policy = Adaptation.chosen(adapt)
+        self._adapter = None if policy is None else Adapter(policy, policy.coefficients or calibrate())
+        self._deciding: Migration | None = None
+        """The migration that adaptation began last, until it is over."""
+        self._arrived = 0
         self._cell = Cell(plan, planner(None), chunk_rows, just_in_time=JustInTime.chosen(just_in_time))
         self._planner = planner
         self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
@@ -122,6 +132,7 @@ class LocalRun:
                 hint="Leave it out, or give one that is not earlier.",
             )
         rows = self._ingest.accept(reads)
+        self._arrived += sum(len(part) for part in rows.values())
         return self._work(rows, self._ingest.advance(ticks))
 
     def finish(self) -> pa.Table:
@@ -140,8 +151,27 @@ class LocalRun:
         change. Migrating to the plan in force does nothing. See ``docs/migration.md``.
         """
         self._check_usable()
+        migration = self._migrate(self._planner(plan), strategy, **options)
+        if self._adapter is not None:
+            self._adapter.controller.pin()
+        return migration
+
+    def adapt(self, adapt: str | Adaptation) -> None:
+        """Let the query change its plan by itself from now on, or not any more ("off").
+
+        A plan that was chosen by :meth:`migrate` stays in force until this is called.
+        """
+        self._check_usable()
+        policy = Adaptation.chosen(adapt)
+        self._adapter = None if policy is None else Adapter(policy, policy.coefficients or calibrate())
+
+    def decisions(self) -> list[Decision]:
+        """What adaptation considered, and what it decided and why: the latest 1,000."""
+        return [] if self._adapter is None else list(self._adapter.controller.decisions)
+
+    def _migrate(self, plan: Plan, strategy: str, **options: Any) -> Migration:
         old_plan, before = self.plan, self._cell.migrations
-        self._cell.migrate(self._planner(plan), strategy, **options)
+        self._cell.migrate(plan, strategy, **options)
         self._submitted += 1
         record = None if self._cell.migrations == before else self._cell.record(self._cell.migrations)
         outcome = partial(_outcome, record)
@@ -235,9 +265,23 @@ class LocalRun:
             self._push = None
             self._pushes += 1
             self._queue_changes()
+            self._adapt_plan()
             if self._listeners:
                 self._listeners.queue(ProgressEvent(self._metrics()))
             self._listeners.deliver()
+
+    def _adapt_plan(self) -> None:
+        """Let adaptation consider the plan after a push."""
+        if self._adapter is None:
+            return
+        if self._deciding is not None and self._deciding.is_over:
+            self._adapter.controller.note_migration(self._deciding.rows_recomputed)
+            self._deciding = None
+        arrived, self._arrived = self._arrived, 0
+        proposal = self._adapter.after_push(self._cell.executor, arrived, self._pushes, self.watermark)
+        if proposal is not None:
+            self._deciding = self._migrate(proposal.plan, proposal.strategy)
+            self._adapter.controller.plan_changed()
 
     def _queue_changes(self) -> None:
         """Queue events of migrations that have come to another state."""

@@ -36,11 +36,12 @@ from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.codes import is_exact
 from midstream.engine.expressions.evaluate import truth
+from midstream.engine.kernels import Ints
 from midstream.engine.operators.band import find_band
 from midstream.engine.operators.join_side import JoinSide, equal_columns
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.state_handle import StateHandle
-from midstream.engine.state.join_state import JoinState, Meeting, NewTuples, PairBuffer
+from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, Meeting, NewTuples, PairBuffer
 
 __all__ = ["JoinOperator"]
 
@@ -189,6 +190,35 @@ class JoinOperator(Operator):
             kept = truth(self._check, batch.column, len(batch))
             batch, codes = batch.filtered(kept), codes[kept]
         return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, None)
+
+    def rows_of(self, side: int) -> Ints:
+        """Which rows of a result's references are one side's."""
+        return self._rows[side]
+
+    def sampled_pairs(
+        self, left: Batch, state: JoinState, most: int, generator: np.random.Generator
+    ) -> tuple[Batch, Ints, float]:
+        """A random sample of the results of left tuples with those in a state of the right side.
+
+        Beside the results: the place of the left tuple that each was made of, and how many results each stands for.
+        """
+        # The place travels as one more reference.
+        references = np.vstack([left.references, np.arange(len(left)).reshape(1, -1)])
+        new = self.sides[0].keyed(Batch(left.layout, left.valid_from, left.valid_to, references))
+        probing, stored, candidates = state.sampled_candidates(new, most, generator)
+        own = new.tuples[probing]
+        valid_from = np.maximum(own[:, FROM], stored[:, FROM])
+        valid_to = np.minimum(own[:, TO], stored[:, TO])
+        references = np.empty((len(self.layout.stores), len(probing)), np.int64)
+        references[self._rows[0]] = own[:, REFERENCES:-1].T
+        references[self._rows[1]] = stored[:, REFERENCES:].T
+        met = (valid_from < valid_to) & (valid_to > self.layout.released)
+        pairs = Batch(self.layout, valid_from, valid_to, references).filtered(met)
+        made_of = own[met, -1]
+        if self._check is not None:
+            kept = truth(self._check, pairs.column, len(pairs))
+            pairs, made_of = pairs.filtered(kept), made_of[kept]
+        return pairs, made_of, candidates / max(1, min(candidates, most))
 
     def request_old_tuples(self, outputs: Mapping[int, Sequence[Batch]]) -> None:
         """Ask for what the new tuples of inputs that are known already will need of incomplete states."""

@@ -165,6 +165,12 @@ class JoinSide(StateHandle):
         self._state.insert(self._keyed(batch))
         self._state.settle()
 
+    def index(self, batch: Batch) -> JoinState:
+        """A state of its own that holds these tuples by the side's key."""
+        state = JoinState(len(self.layout.stores))
+        state.insert(self._keyed(batch))
+        return state
+
     def put_off(self, batch: Batch) -> None:
         """Remember new tuples unsorted, because the other side has none that they could meet."""
         self._unsorted.add(batch.valid_from, batch.valid_to, batch.references)

@@ -168,6 +168,30 @@ class JoinState:
         order = np.argsort(together, kind="stable")
         return together[order], np.concatenate(tuples)[order]
 
+    def sampled_candidates(self, new: NewTuples, most: int, generator: np.random.Generator) -> tuple[Ints, Ints, int]:
+        """A random sample of the stored tuples whose code each new tuple can meet, or all if there are not more.
+
+        For each candidate the place of the new tuple and the stored tuple, and how many candidates there are in all.
+        Validities are not compared.
+        """
+        spans = []
+        for run in self._runs:
+            starts = np.searchsorted(run.codes, new.lows, "left")
+            counts = np.searchsorted(run.codes, new.highs, "right") - starts
+            spans.append((run, starts, np.concatenate([[0], np.cumsum(counts)])))
+        total = int(sum(sums[-1] for _, _, sums in spans))
+        # With repetitions: the same chance for each candidate, whatever was drawn before.
+        drawn = np.arange(total) if total <= most else np.sort(generator.integers(0, total, most))
+        places, tuples = [np.empty(0, np.int64)], [np.empty((0, REFERENCES + self.width), np.int64)]
+        passed = 0
+        for run, starts, sums in spans:
+            here = drawn[np.searchsorted(drawn, passed) : np.searchsorted(drawn, passed + sums[-1])] - passed
+            probing = np.searchsorted(sums, here, "right") - 1
+            places.append(probing)
+            tuples.append(run.tuples[starts[probing] + here - sums[probing]])
+            passed += int(sums[-1])
+        return np.concatenate(places), np.concatenate(tuples), total
+
     @property
     def bytes(self) -> int:
         return sum(run.bytes for run in self._runs)

@@ -1,0 +1,264 @@
+"""Decides when a running query changes its plan: by the regret that has accumulated, against what a change costs.
+
+Each measurement gives the cost of the plan in force and of the cheapest plan, per row. What the rows since the last
+measurement would have saved is added to the *regret*, less its uncertainty and never below zero. When the regret
+exceeds the cost of the migration, the change is made. As in the ski rental problem, what is spent on migrations is then
+bounded by the time that was lost without them, however the streams behave, and no horizon has to be guessed.
+
+Besides, nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
+nothing about later rows), on too few rows, or for a gain that is too small: in the part of the plan that changes, which
+a gain over the whole plan would hide, and in the whole plan's time.
+
+The controller knows sizes and plans, no rows, no clock and no Spark. A query on Spark has several cells, each with
+sizes of its own: a micro-batch takes as long as its slowest cell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.adaptation.decisions import ConsideredJoin, Decision
+from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
+from midstream.adaptation.policy import Adaptation
+from midstream.algebra.plan import Plan
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.join_search import cheapest_join_order
+from midstream.planning.cost.plan_cost import PlanCost, plan_cost
+from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound
+from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.join_order import JoinOrder
+from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
+
+__all__ = ["MOST_DECISIONS", "Controller", "Proposal", "cheapest_plan", "join_orders_text"]
+
+MOST_DECISIONS = 1_000
+"""Decisions that are kept, the latest ones."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that should be made now."""
+
+    plan: Plan
+    strategy: str
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The plan in force and the cheapest one, in the cell that is slowest with the plan in force."""
+
+    sizes: PlanSizes
+    now: PlanCost
+    best_plan: Plan
+    best: PlanCost
+
+    @property
+    def saving_per_row(self) -> Replicates:
+        return (self.now.seconds - self.best.seconds) / max(1, self.sizes.rows)
+
+
+class Controller:
+    """Accumulates regret, and decides. ``coefficients`` are those of the machine."""
+
+    def __init__(self, policy: Adaptation, coefficients: CostCoefficients) -> None:
+        self.policy = policy
+        self.coefficients = coefficients
+        self.decisions: deque[Decision] = deque(maxlen=MOST_DECISIONS)
+        self.regret = 0.0
+        """Seconds lost since the last change by not making one."""
+        self.is_pinned = False
+        """Whether a person has chosen the plan: it is not changed until adaptation is asked for again."""
+        self._correction = 1.0
+        self._number = 0
+        self._expected: float | None = None
+
+    def note_migration(self, tuples_computed: int) -> None:
+        """Learn from a migration that this controller proposed, and that is over."""
+        if self._expected is not None and self._expected >= 1_000:
+            ratio = min(4.0, max(0.25, tuples_computed / self._expected))
+            self._correction = float(np.sqrt(self._correction * ratio))
+        self._expected = None
+
+    def pin(self) -> None:
+        """A person has chosen the plan: advise from now on, and change nothing."""
+        self.is_pinned = True
+        self.plan_changed()
+
+    def plan_changed(self) -> None:
+        """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
+        self.regret = 0.0
+
+    def consider(
+        self,
+        plan: Plan,
+        cells: Sequence[PlanSizes],
+        rows: int,
+        push: int,
+        watermark: int | None,
+    ) -> Proposal | None:
+        """The change to make now, if any; the decision is kept in any case.
+
+        ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived since the last consideration.
+        """
+        compared = self._compared(plan, cells)
+        if compared is None:
+            return None
+        policy = self.policy
+        now, best = (cost.seconds / max(1, compared.sizes.rows) for cost in (compared.now, compared.best))
+        saving = lower_bound(compared.saving_per_row, policy.deviations)
+        cost: MigrationCost | None = None
+        outcome, proposal = "kept", None
+        silent = sorted({name for sizes in cells for name in sizes.silent})
+        if silent:
+            reason = f"No row of {', '.join(silent)} has arrived lately, so nothing is known about the next ones."
+        elif sum(sizes.rows for sizes in cells) < policy.least_rows:
+            reason = "Too few rows have arrived for a decision."
+        elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
+            reason = "The plan in force is the cheapest."
+        else:
+            self.regret += max(0.0, saving) * rows
+            cost = cheapest_migration(
+                plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
+                policy.strategies, policy.longest_pause, self._correction,
+            )  # fmt: skip
+            reason = self._objection(compared, saving, float(now.mean()), cost)
+            if not reason:
+                assert cost is not None
+                outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
+                reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
+                if outcome == "changed":
+                    proposal = Proposal(compared.best_plan, cost.strategy)
+                    self._expected = tuples_to_compute(compared.now, compared.best)
+        self._number += 1
+        self.decisions.append(
+            Decision(
+                number=self._number,
+                push=push,
+                watermark=watermark,
+                outcome=outcome,  # type: ignore[arg-type]
+                reason=reason,
+                plan=join_orders_text(plan),
+                best=join_orders_text(compared.best_plan),
+                seconds_now=1_000 * float(now.mean()),
+                seconds_best=1_000 * float(best.mean()),
+                saving=1_000 * saving,
+                regret=self.regret,
+                migration=0.0 if cost is None else cost.seconds,
+                strategy=None if cost is None else cost.strategy,
+                joins=tuple(_considered(compared)),
+            )
+        )
+        return proposal
+
+    def _compared(self, plan: Plan, cells: Sequence[PlanSizes]) -> _Comparison | None:
+        """The comparison that counts: in the cell that is slowest with the plan in force.
+
+        Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest.
+        """
+        costs = [plan_cost(plan, sizes, self.coefficients) for sizes in cells]
+        known = [(sizes, cost) for sizes, cost in zip(cells, costs, strict=True) if cost is not None]
+        if not known or len(known) < len(cells):
+            return None
+        sizes, now = max(known, key=lambda pair: float(pair[1].seconds.mean()))
+        candidates: dict[Plan, float] = {}
+        for one in cells:
+            candidate = cheapest_plan(plan, one, self.coefficients)
+            if candidate not in candidates:
+                candidates[candidate] = max(self._seconds(candidate, other) for other in cells)
+        best_plan = min(candidates, key=lambda candidate: candidates[candidate])
+        best = plan_cost(best_plan, sizes, self.coefficients)
+        assert best is not None
+        return _Comparison(sizes, now, best_plan, best)
+
+    def _seconds(self, plan: Plan, sizes: PlanSizes) -> float:
+        cost = plan_cost(plan, sizes, self.coefficients)
+        assert cost is not None, "another order of the same joins"
+        return float(cost.seconds.mean())
+
+    def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
+        """Why the change is not made; nothing if it is to be made."""
+        policy = self.policy
+        if saving <= 0:
+            return "The cheapest plan may not be better: the difference is within the uncertainty of the sizes."
+        if saving < policy.least_saving * now:
+            return f"The change would save less than {policy.least_saving:.0%} of the time."
+        changed = float(compared.now.seconds_apart_from(compared.best).mean())
+        instead = float(compared.best.seconds_apart_from(compared.now).mean())
+        if changed < policy.least_gain * instead:
+            return f"The part of the plan that changes would not become {policy.least_gain:g} times as fast."
+        if cost is None:
+            return "None of the strategies allowed can make the change within the pause allowed."
+        if self.regret < policy.regret * cost.seconds:
+            return (
+                f"The time lost so far ({_duration(self.regret)}) does not yet exceed what the change costs "
+                f"({_duration(cost.seconds)})."
+            )
+        return ""
+
+    def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
+        return (
+            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {_duration(1_000 * best)} instead of '
+            f"{_duration(1_000 * now)}; {_duration(self.regret)} were lost since the last change, and this one costs "
+            f"{_duration(cost.seconds)}."
+        )
+
+
+def cheapest_plan(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> Plan:
+    """The plan with every block of joins in its cheapest order; blocks without sizes stay as they are."""
+
+    def choose(graph: JoinGraph) -> JoinOrder:
+        block = sizes.blocks.get(graph.build(graph.order).identity)
+        if block is None:
+            return graph.order
+        order = cheapest_join_order(graph, block, coefficients)
+        # The sides of a join do not matter: what is in force stays as it is.
+        return graph.order if order.without_sides() == graph.order.without_sides() else order
+
+    best = map_join_blocks(plan, choose)
+    best.mark_as_derived_from(plan.derived_from)
+    return best
+
+
+def join_orders_text(plan: Plan) -> str:
+    """The join orders of a plan's blocks, the outermost first."""
+    return "; ".join(str(graph.order) for graph in join_graphs(plan))
+
+
+def _considered(compared: _Comparison) -> list[ConsideredJoin]:
+    """The joins of both plans, with what they cost."""
+    now = {node.key for node in compared.now.nodes}
+    best = {node.key for node in compared.best.nodes}
+    per_row = 1_000 / max(1, compared.sizes.rows)
+    found: dict[str, ConsideredJoin] = {}
+    for node in (*compared.now.nodes, *compared.best.nodes):
+        if not node.inputs or node.key in found:
+            continue
+        rows = node.rows * per_row
+        counted = compared.sizes.counted.get(frozenset(node.inputs))
+        found[node.key] = ConsideredJoin(
+            inputs=node.inputs,
+            rows=float(rows.mean()),
+            error=float(rows.std(ddof=1) / np.sqrt(len(rows))) if len(rows) > 1 else 0.0,
+            seconds=float(node.seconds.mean()) * per_row,
+            in_force=node.key in now,
+            in_best=node.key in best,
+            is_measured=node.is_measured,
+            counted=None if counted is None else counted * per_row,
+        )
+    return list(found.values())
+
+
+def _duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> _duration(0.00345), _duration(12.5), _duration(4e-7)
+    ('3.45 ms', '12.5 s', '0.4 µs')
+    """
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 100 else f"{seconds * factor:,.0f} {unit}"
+    raise AssertionError

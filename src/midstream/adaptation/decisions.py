@@ -1,0 +1,65 @@
+"""What was decided about a query's plan, and why: kept for ``decisions()``, ``status`` and reports."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["ConsideredJoin", "Decision", "Outcome"]
+
+Outcome = Literal["changed", "advised", "kept"]
+"""The plan was replaced; it would have been, in mode "advise"; or nothing was done."""
+
+
+class ConsideredJoin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A join of one of the plans compared: per 1,000 arriving rows, how many tuples it produces and what it costs."""
+
+    inputs: tuple[str, ...]
+    rows: float
+    error: float
+    """The standard error of ``rows``."""
+    seconds: float
+    in_force: bool
+    """Whether the plan in force has the join."""
+    in_best: bool
+    """Whether the cheapest plan has it."""
+    is_measured: bool
+    """Whether ``rows`` was sampled; otherwise it was derived from smaller joins."""
+    counted: float | None = None
+    """For a join of the plan in force: how many tuples it really produced."""
+
+    @property
+    def q_error(self) -> float | None:
+        """How many times too large or too small the estimate was; None where nothing was counted."""
+        if self.counted is None:
+            return None
+        estimated, counted = max(self.rows, 1e-9), max(self.counted, 1e-9)
+        return max(estimated / counted, counted / estimated)
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One consideration of the plan. Times are seconds by the cost model."""
+
+    number: int
+    push: int
+    """After which push (on Spark: micro-batch) it was made."""
+    watermark: int | None
+    outcome: Outcome
+    reason: str
+    """One sentence."""
+    plan: str
+    """The join orders in force."""
+    best: str
+    """The join orders that would be cheapest now."""
+    seconds_now: float = 0.0
+    """For 1,000 arriving rows, by the plan in force."""
+    seconds_best: float = 0.0
+    saving: float = 0.0
+    """The lower bound of their difference."""
+    regret: float = 0.0
+    """What was lost since the last change by not making one."""
+    migration: float = 0.0
+    """What a change would cost."""
+    strategy: str | None = None
+    joins: tuple[ConsideredJoin, ...] = ()

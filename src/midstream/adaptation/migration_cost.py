@@ -1,0 +1,100 @@
+"""What a change of plan would cost, by strategy, in seconds of the same cost model that compares the plans.
+
+Moving state computes the states that the new plan has and the old one lacks: their tuples, from the states below them
+(Zhu et al. 2004, section 5.1). JISC computes the same when it is asked for, hence at most that much, and looks up
+what is missing with every push. GenMig and parallel track run both plans for the length of a window, so the new plan's
+work is done twice over for the rows of a window (section 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from midstream.algebra.plan import Plan
+from midstream.errors import MigrationRefused
+from midstream.migration.strategy_registry import strategy_named
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.plan_cost import NodeCost, PlanCost
+from midstream.planning.cost.sizes import PlanSizes
+
+__all__ = ["MigrationCost", "cheapest_migration", "tuples_to_compute"]
+
+_ON_DEMAND = 1.25
+"""How much more a tuple costs that is computed when it is asked for."""
+
+
+@dataclass(frozen=True)
+class MigrationCost:
+    """The expected cost of a change by one strategy."""
+
+    strategy: str
+    seconds: float
+    pause: float
+    """How long results wait."""
+
+
+def cheapest_migration(
+    old: Plan,
+    new: Plan,
+    costs: tuple[PlanCost, PlanCost],
+    sizes: PlanSizes,
+    coefficients: CostCoefficients,
+    strategies: Sequence[str],
+    longest_pause: float,
+    correction: float = 1.0,
+) -> MigrationCost | None:
+    """The cheapest of the strategies that can make the change within the pause allowed; None if none can.
+
+    ``correction`` is how many times as many tuples earlier migrations computed as was expected.
+    """
+    computed = correction * _seconds_to_compute(*costs, coefficients)
+    turns = _windows_per_span(sizes)
+    twice = turns * float(costs[1].seconds.mean())
+    found: list[MigrationCost] = []
+    for name in strategies:
+        strategy = strategy_named(name, {})
+        try:
+            strategy.check(old, new)
+        except MigrationRefused:
+            continue
+        if strategy.runs_both_plans:
+            found.append(MigrationCost(name, twice, 0.0))
+        elif name == "jisc":
+            found.append(MigrationCost(name, _ON_DEMAND * computed, 0.0))
+        else:
+            found.append(MigrationCost(name, computed, computed))
+    possible = [cost for cost in found if cost.pause <= longest_pause]
+    return min(possible, key=lambda cost: cost.seconds, default=None)
+
+
+def tuples_to_compute(old: PlanCost, new: PlanCost) -> float:
+    """How many tuples the new plan's states hold that the old plan does not have."""
+    return sum(float(node.held.mean()) for node in _new_states(old, new))
+
+
+def _seconds_to_compute(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
+    total = 0.0
+    for node in _new_states(old, new):
+        words = 2 + len(node.inputs)
+        each = coefficients.tuple_out + coefficients.tuple_in + words * (coefficients.word_out + coefficients.word_in)
+        total += float(node.held.mean()) * each
+    return total
+
+
+def _new_states(old: PlanCost, new: PlanCost) -> list[NodeCost]:
+    """The joins whose output only the new plan keeps; nobody keeps the output of a block's topmost join."""
+    had = {node.state for node in old.nodes}
+    return [node for node in new.nodes if node.inputs and not node.is_topmost and node.state not in had]
+
+
+def _windows_per_span(sizes: PlanSizes) -> float:
+    """How many spans make a window: the most over all inputs."""
+    return max(
+        (
+            held / max(1.0, float(block.increments[1 << place].mean()))
+            for block in sizes.blocks.values()
+            for place, held in enumerate(block.held)
+        ),
+        default=1.0,
+    )

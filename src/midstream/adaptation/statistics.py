@@ -1,0 +1,128 @@
+"""Statistics of a running query: what arrived lately, and the sizes of its joins, of the plan in force and of others.
+
+``QueryStatistics`` is told of every push. It marks how far the inputs are, so that a measurement has a *span*: the
+latest pushes that brought at least an eighth of the rows inside their windows. Nothing is stored for it: after a
+restart or a migration the windows are there, and the next pushes make a new span.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.adaptation.sampling import BlockSampler
+from midstream.algebra.plan import Join, Plan
+from midstream.engine.operators.join import JoinOperator
+from midstream.execution.executor import Executor
+from midstream.execution.plan_executor import PlanExecutor
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.sizes import PlanSizes
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+
+__all__ = ["QueryStatistics", "join_blocks"]
+
+MOST_MARKS = 64
+_STEP_SECONDS = 250e-6
+"""What joining a sample with one input takes, apart from sorting the input."""
+SPAN_SHARE = 1 / 8
+"""Which share of the rows inside their windows a span has, if it is made of several pushes."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """How far a query was after a push: the stores of its joins' inputs, and what the joins had produced."""
+
+    ends: dict[int, int]
+    joins: dict[frozenset[str], tuple[int, int]]
+    """By the aliases below a join: how many tuples have entered it, and how many it has produced."""
+
+
+class QueryStatistics:
+    """Measures the joins of the plan in force."""
+
+    def __init__(self) -> None:
+        self._box: PlanExecutor | None = None
+        self._samplers: list[BlockSampler] = []
+        self._joins: dict[frozenset[str], JoinOperator] = {}
+        self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
+
+    def follow(self, executor: Executor) -> bool:
+        """Note that a push is done; whether the plan in force can be measured. It cannot while a migration runs."""
+        boxes = list(executor.boxes())
+        if len(boxes) > 1 or executor.is_migrating:
+            self._box = None
+            return False
+        if boxes[0] is not self._box:
+            self._box = boxes[0]
+            self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
+            self._joins = _joins_by_aliases(self._box)
+            self._marks.clear()
+        ends = {store: end for sampler in self._samplers for store, end in sampler.ends().items()}
+        self._marks.append(_Mark(ends, self._counted()))
+        return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
+
+    def measure(self, sample_rows: int, generator: np.random.Generator) -> PlanSizes:
+        """The sizes over the span that ends now."""
+        since = self._span()
+        blocks, silent, arrived = {}, [], 0
+        for sampler in self._samplers:
+            new = sampler.new_rows(since.ends)
+            arrived += sum(new)
+            silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
+            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator)
+        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
+        return PlanSizes(arrived, blocks, counted, silent)
+
+    def held_rows(self) -> int:
+        """How many rows of the joins' inputs are inside their windows."""
+        return sum(sampler.held_rows() for sampler in self._samplers)
+
+    def latest_push(self) -> tuple[int, dict[frozenset[str], tuple[int, int]]]:
+        """How many rows the latest push brought, and by join: how many tuples entered it, and how many it produced."""
+        before, now = self._marks[-2], self._marks[-1]
+        rows = sum(rows for sampler in self._samplers for rows in sampler.new_rows(before.ends))
+        return rows, {
+            names: (entered - before.joins[names][0], produced - before.joins[names][1])
+            for names, (entered, produced) in now.joins.items()
+        }
+
+    def measuring_seconds(self, coefficients: CostCoefficients) -> float:
+        """What a measurement takes by the cost model."""
+        steps = sum(sampler.steps for sampler in self._samplers)
+        rows = sum(sampler.rows_to_sort() for sampler in self._samplers)
+        return _STEP_SECONDS * steps + coefficients.tuple_in * rows
+
+    def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
+        return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}
+
+    def _span(self) -> _Mark:
+        """The latest mark since which enough rows have come."""
+        wanted = SPAN_SHARE * self.held_rows()
+        for mark in list(self._marks)[-2::-1]:
+            new = [rows for sampler in self._samplers for rows in sampler.new_rows(mark.ends)]
+            if sum(new) >= wanted and all(new):
+                return mark
+        return self._marks[0]
+
+
+def join_blocks(plan: Plan) -> list[Plan]:
+    """The topmost nodes of a plan's blocks of joins."""
+    found: list[Plan] = []
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        if is_join_block(node):
+            found.append(node)
+            pending += JoinGraph.of(node).leaves
+        else:
+            pending += node.inputs
+    return found
+
+
+def _joins_by_aliases(box: PlanExecutor) -> dict[frozenset[str], JoinOperator]:
+    """The joins of a plan by the inputs of their block that they combine."""
+    operators = {operator.subplan: operator for operator in box.operators if isinstance(operator, JoinOperator)}
+    joins = [node for node in box.plan.walk() if isinstance(node, Join) and node.fingerprint in operators]
+    return {frozenset(JoinGraph.of(node).names): operators[node.fingerprint] for node in joins}

@@ -1,0 +1,16 @@
+"""What plans cost: sizes of their intermediate results, seconds per step, and the search for the cheapest plan."""
+
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.join_search import cheapest_join_order
+from midstream.planning.cost.plan_cost import PlanCost, plan_cost
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
+
+__all__ = [
+    "BlockSizes",
+    "CostCoefficients",
+    "PlanCost",
+    "PlanSizes",
+    "Replicates",
+    "cheapest_join_order",
+    "plan_cost",
+]

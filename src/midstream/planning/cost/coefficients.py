@@ -1,0 +1,41 @@
+"""Seconds per step: what a join tree's work consists of, and how long each kind of step takes on a machine."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from midstream.errors import BadOption
+
+__all__ = ["CostCoefficients"]
+
+
+class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds for one step of each kind.
+
+    The defaults were measured on an AMD EPYC with 2 shared cores; ``adaptation.calibrate()`` measures them where it
+    runs. For the order of plans only their ratios matter.
+    """
+
+    operator: float = 60e-6
+    """One operator in one push, whatever it does."""
+    tuple_in: float = 60e-9
+    """One tuple that enters a join: it is sorted, looked up on the other side, and inserted."""
+    word_in: float = 6e-9
+    """One word of such a tuple, which is moved and merged: two for its validity, one for each row it is made of."""
+    tuple_out: float = 8e-9
+    """One tuple that a join produces."""
+    word_out: float = 2e-9
+    """One word of such a tuple."""
+    candidate: float = 4e-9
+    """One pair of tuples whose condition is evaluated because no key finds it."""
+    row: float = 100e-9
+    """One row in an operator that works on keys with slots: distinct, aggregate, difference."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or value < 0:
+                raise BadOption(f"the cost coefficient {name} must be a number of seconds, not {value!r}")

@@ -1,0 +1,160 @@
+"""What a plan costs: seconds of work for the rows of a span, node by node, from sizes and cost coefficients.
+
+A join pays for every tuple that enters it (looked up on the other side, inserted, merged), for every tuple that it
+produces, and for every pair that it must compare because no key finds partners. Operators on keys with slots (distinct,
+aggregate, difference) pay for each row that enters. Stateless operators are so much cheaper that they do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.algebra.expressions import Call
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Union
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+from midstream.planning.join_order.join_order import JoinOrder
+
+__all__ = ["NodeCost", "PlanCost", "join_cost", "plan_cost"]
+
+_COMPARISONS = frozenset({"<", "<=", ">", ">="})
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """One node of a plan: how many tuples it produces in the span, how many it holds, and what that costs."""
+
+    key: str
+    """Equal for nodes of two plans that do the same work."""
+    state: str
+    """Equal for nodes of two plans with the same output, whichever way it is computed."""
+    inputs: tuple[str, ...]
+    """The aliases below a join; empty for other nodes."""
+    rows: Replicates
+    held: Replicates
+    seconds: Replicates
+    is_measured: bool
+    """Whether the rows were measured, and not derived from smaller joins."""
+    is_topmost: bool = False
+    """Whether it is the last join of its block, whose output no join keeps."""
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """The cost of a plan over the span of the sizes that it was computed from."""
+
+    nodes: tuple[NodeCost, ...]
+    """The nodes that cost something, inputs first."""
+
+    @property
+    def seconds(self) -> Replicates:
+        return np.sum([node.seconds for node in self.nodes], axis=0) if self.nodes else np.zeros(1)
+
+    def seconds_apart_from(self, other: PlanCost) -> Replicates:
+        """The cost of the nodes that the other plan does not have."""
+        shared = {node.key for node in other.nodes}
+        apart = [node.seconds for node in self.nodes if node.key not in shared]
+        return np.sum(apart, axis=0) if apart else np.zeros(1)
+
+
+def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, pushes: int = 1) -> PlanCost | None:
+    """The cost of the plan over the span, which had so many pushes; None if sizes of one of its blocks are missing."""
+    nodes: list[NodeCost] = []
+    pending: list[Plan] = [plan]
+    while pending:
+        node = pending.pop()
+        if is_join_block(node):
+            graph = JoinGraph.of(node)
+            block = sizes.blocks.get(node.identity)
+            if block is None:
+                return None
+            nodes += _block_cost(node.fingerprint, graph, block, coefficients, pushes)
+            pending += graph.leaves
+            continue
+        pending += node.inputs
+        if isinstance(node, Distinct | Aggregate | Difference):
+            entering = [_rows(child, sizes) for child in node.inputs]
+            rows = np.sum(entering, axis=0)
+            seconds = rows * coefficients.row + pushes * coefficients.operator
+            nodes.append(NodeCost(node.fingerprint, node.fingerprint, (), rows, rows, seconds, is_measured=True))
+    return PlanCost(tuple(reversed(nodes)))
+
+
+def join_cost(graph: JoinGraph, sizes: BlockSizes, left: int, right: int, coefficients: CostCoefficients) -> Replicates:
+    """The cost of a join of two sets of a block's inputs over the span, apart from what it costs in every push."""
+    both = left | right
+    produced = sizes.increment(both, graph)
+    seconds = produced * (coefficients.tuple_out + coefficients.word_out * (2 + both.bit_count()))
+    for side in (left, right):
+        entering = sizes.increment(side, graph)
+        seconds = seconds + entering * (coefficients.tuple_in + coefficients.word_in * (2 + side.bit_count()))
+    if not graph.are_linked_by_equality(left, right):
+        seconds = seconds + coefficients.candidate * _candidates(graph, sizes, left, right)
+    return seconds
+
+
+def _candidates(graph: JoinGraph, sizes: BlockSizes, left: int, right: int) -> Replicates:
+    """Pairs whose conditions are evaluated where no equality finds partners."""
+    if any(_is_range(predicate, graph, left, right) for predicate in graph.predicates(left, right)):
+        # Partners are found by a range of keys: mostly those that the condition lets through.
+        return 2 * sizes.increment(left | right, graph)
+    held = [sizes.held_tuples(side, graph) for side in (left, right)]
+    return sizes.increment(left, graph) * held[1] + sizes.increment(right, graph) * held[0]
+
+
+def _is_range(predicate: object, graph: JoinGraph, left: int, right: int) -> bool:
+    """Whether the predicate compares something of one side with something of the other."""
+    if not (isinstance(predicate, Call) and predicate.function in _COMPARISONS):
+        return False
+    read = [_mask(operand.relations, graph) for operand in predicate.operands]
+    return all(mask and (not mask & ~left or not mask & ~right) for mask in read)
+
+
+def _mask(relations: frozenset[str], graph: JoinGraph) -> int:
+    return sum(
+        1 << place
+        for place, base in enumerate(graph.bases)
+        if any(field.relation in relations for field in base.schema)
+    )
+
+
+def _block_cost(
+    block: str, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int
+) -> Iterator[NodeCost]:
+    """The joins of a block, the topmost first."""
+    pending: list[JoinOrder] = [graph.order]
+    while pending:
+        order = pending.pop()
+        if order.sides is None:
+            continue
+        left, right = (graph.mask_of(side) for side in order.sides)
+        both = left | right
+        yield NodeCost(
+            f"{block} {min(left, right)} {max(left, right)}",
+            f"{block} {both}",
+            order.aliases,
+            sizes.increment(both, graph),
+            sizes.held_tuples(both, graph),
+            join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
+            sizes.is_measured(both),
+            both == graph.everything,
+        )
+        pending += order.sides
+
+
+def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:
+    """How many rows enter an operator above the plan in the span; a share of all where nothing was measured."""
+    if is_join_block(plan):
+        block = sizes.blocks.get(plan.identity)
+        graph = JoinGraph.of(plan)
+        if block is not None:
+            return block.increment(graph.everything, graph)
+    if isinstance(plan, Leaf) or not plan.inputs:
+        return np.full(1, float(sizes.rows))
+    if isinstance(plan, Union | Join):
+        return np.asarray(np.sum([_rows(child, sizes) for child in plan.inputs], axis=0))
+    return _rows(plan.inputs[0], sizes)

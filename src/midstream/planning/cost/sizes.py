@@ -1,0 +1,135 @@
+"""How many tuples the joins of a query produce: measured for the subsets of a join block, derived for the others.
+
+The cost of an incremental join tree follows from its *increments*: how many tuples each node produces for the rows that
+arrive. The increment of a join over a set of inputs is the same in every join order, so a block of joins is described
+by one number per subset of its inputs. All sizes of a block are counted over the same *span*: some of the latest
+pushes. What matters are ratios and tuples per arriving row, so the length of the span does not.
+
+Sizes are estimates. Each is a vector of *replicates*: as many independent estimates of the same number, made from
+disjoint parts of the sample. Their mean is the estimate. Since costs are linear in sizes, every cost, and every
+difference of two costs, has replicates too, and their spread says how certain it is, correlations included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from midstream.planning.join_order.join_graph import JoinGraph, bits
+
+__all__ = ["BlockSizes", "PlanSizes", "Replicates", "lower_bound", "standard_error", "upper_bound"]
+
+Replicates = npt.NDArray[np.float64]
+"""Independent estimates of one number."""
+
+
+def standard_error(replicates: Replicates) -> float:
+    """How far the mean of the replicates is typically from the truth."""
+    if len(replicates) < 2:
+        return 0.0
+    return float(replicates.std(ddof=1)) / math.sqrt(len(replicates))
+
+
+def lower_bound(replicates: Replicates, deviations: float) -> float:
+    """The mean less so many standard errors."""
+    return float(replicates.mean()) - deviations * standard_error(replicates)
+
+
+def upper_bound(replicates: Replicates, deviations: float) -> float:
+    """The mean and so many standard errors."""
+    return float(replicates.mean()) + deviations * standard_error(replicates)
+
+
+@dataclass
+class BlockSizes:
+    """The sizes of one block of joins over a span of pushes."""
+
+    names: tuple[str, ...]
+    """The aliases of the block's inputs; a set of inputs is a bit mask over them."""
+    held: tuple[float, ...]
+    """How many tuples of each input are inside their windows at the end of the span."""
+    increments: Mapping[int, Replicates]
+    """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
+    _derived: dict[int, Replicates] = field(default_factory=dict, repr=False)
+
+    def is_measured(self, inputs: int) -> bool:
+        """Whether the increment of the set was measured, and not derived from others."""
+        return inputs in self.increments
+
+    def increment(self, inputs: int, graph: JoinGraph) -> Replicates:
+        """How many tuples the join of the set produces in the span: measured, or else derived."""
+        if inputs in self.increments:
+            return self.increments[inputs]
+        if inputs not in self._derived:
+            held = self._held_of_larger(inputs, graph)
+            self._derived[inputs] = held * self._turnover(inputs)
+        return self._derived[inputs]
+
+    def held_tuples(self, inputs: int, graph: JoinGraph) -> Replicates:
+        """How many tuples of the join of the set are valid at the end of the span.
+
+        In a steady state as many end as begin, each after its life (Little's law): a combined tuple ends with the first
+        of its parts.
+        """
+        turnover = self._turnover(inputs)
+        increment = self.increment(inputs, graph)
+        return increment / turnover if turnover > 0 else np.zeros_like(increment)
+
+    def _turnover(self, inputs: int) -> float:
+        """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
+        return sum(self._turnover_of_one(place) for place in bits(inputs))
+
+    def _turnover_of_one(self, place: int) -> float:
+        held = self.held[place]
+        return float(self.increments[1 << place].mean()) / held if held > 0 else 0.0
+
+    def _held_of_larger(self, inputs: int, graph: JoinGraph) -> Replicates:
+        """The tuples of a set that was not measured.
+
+        Without two of its inputs, x and y, the set is known. If, given the others, partners of x and of y are
+        independent, |S| = |S - x| · |S - y| / |S - x - y|. Where a condition links x and y directly, this is a guess,
+        so a pair without one is preferred. Parts that no condition links multiply.
+        """
+        parts = graph.components(inputs)
+        if len(parts) > 1:
+            return np.asarray(np.prod([self.held_tuples(part, graph) for part in parts], axis=0))
+        best: tuple[int, int] | None = None
+        ends = [1 << place for place in bits(inputs) if graph.is_connected(inputs ^ 1 << place)]
+        for first_place, first in enumerate(ends):
+            for second in ends[first_place + 1 :]:
+                if not graph.is_connected(inputs ^ first ^ second):
+                    continue
+                if not graph.are_linked(first, second):
+                    return self._combined(inputs, first, second, graph)
+                best = best or (first, second)
+        if best is None:
+            # A condition of several inputs at once, and nothing smaller was measured: as many as the largest input.
+            return np.asarray(np.max([self.held_tuples(1 << place, graph) for place in bits(inputs)], axis=0))
+        return self._combined(inputs, *best, graph)
+
+    def _combined(self, inputs: int, first: int, second: int, graph: JoinGraph) -> Replicates:
+        common = inputs ^ first ^ second
+        without = [self.held_tuples(inputs ^ one, graph) for one in (first, second)]
+        if not common:
+            return without[0] * without[1]
+        shared = self.held_tuples(common, graph)
+        product = without[0] * without[1]
+        return np.divide(product, shared, out=np.zeros_like(product), where=shared > 0)
+
+
+@dataclass
+class PlanSizes:
+    """The sizes of a query's blocks of joins, measured in one place over the same span."""
+
+    rows: int
+    """How many rows arrived in the span, in all windows."""
+    blocks: Mapping[str, BlockSizes]
+    """By the identity of the block's joins."""
+    counted: Mapping[frozenset[str], int] = field(default_factory=dict)
+    """By the aliases below a join of the plan in force: how many tuples it really produced in the span."""
+    silent: Sequence[str] = ()
+    """The aliases of inputs of which no row arrived in the span: sizes say nothing about them."""
