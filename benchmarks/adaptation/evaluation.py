@@ -39,7 +39,11 @@ def main(arguments: Sequence[str] = ()) -> bool:
     bars = _bars(found, steady)
     for bar in bars:
         print(bar)
-    data = {"workloads": found, "steady": steady, "coefficients": {f: getattr(coefficients, f) for f in coefficients.__struct_fields__}}
+    data = {
+        "workloads": found,
+        "steady": steady,
+        "coefficients": {f: getattr(coefficients, f) for f in coefficients.__struct_fields__},
+    }
     if options.only is None:
         save(RESULTS / "adaptation.json", data, bars)
     return all(bar.is_met for bar in bars)
@@ -153,7 +157,9 @@ def _bars(found: list[dict[str, Any]], steady: dict[str, Any] | None) -> list[Ba
     for result in found:
         if result["has_bar"]:
             bars.append(Bar(f"regret, {result['workload']}", result["regret"], "<=", 0.10))
-    bars.append(Bar("against the best static plan, worst workload", max(r["against_best_static"] for r in found), "<=", 1.15))
+    bars.append(
+        Bar("against the best static plan, worst workload", max(r["against_best_static"] for r in found), "<=", 1.15)
+    )
     gain = sum(r["default_static"] for r in found) / sum(r["adaptive"] for r in found)
     bars.append(Bar("times as fast as the default plan, whole suite", gain, ">=", 2.0))
     delays = [delay for result in found if result["has_bar"] for delay in result["delays_in_windows"][1:]]

@@ -2,7 +2,7 @@
 
 A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
 measurements would take more than their share of the time, unless a join suddenly produces much more or less than at the
-last one: then it is made on credit, and the next ones wait the longer. All times are the cost model's, not the clock's:
+last one, or a change seems worthwhile by now: then it is made on credit, and the next ones wait the longer. All times are the cost model's, not the clock's:
 the same pushes give the same measurements, on any machine.
 """
 
@@ -59,7 +59,9 @@ class Adapter:
         held = self.statistics.held_rows()
         if self._rows < max(self.policy.least_rows, self.policy.measure_every * held):
             return False
-        return self._budget >= 0 or self.sizes is None or self._has_changed_suddenly()
+        if self._budget >= 0 or self.sizes is None:
+            return True
+        return self._has_changed_suddenly() or self.controller.expects_change(self._rows)
 
     def _has_changed_suddenly(self) -> bool:
         """Whether the latest push gave a join a much larger or smaller output per row than the last measurement."""

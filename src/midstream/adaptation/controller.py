@@ -73,6 +73,10 @@ class Controller:
         self._correction = 1.0
         self._number = 0
         self._expected: float | None = None
+        self._last_saving = 0.0
+        """The lower bound of the saving per row at the last consideration, if a change was possible."""
+        self._last_cost = 0.0
+        """What the change would have cost."""
 
     def note_migration(self, tuples_computed: int) -> None:
         """Learn from a migration that this controller proposed, and that is over."""
@@ -88,7 +92,7 @@ class Controller:
 
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
-        self.regret = 0.0
+        self.regret = self._last_saving = 0.0
 
     def consider(
         self,
@@ -118,7 +122,7 @@ class Controller:
         elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
             reason = "The plan in force is the cheapest."
         else:
-            self.regret += max(0.0, saving) * rows
+            self.regret += self._lost(saving, rows, compared.sizes.rows)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
@@ -131,6 +135,8 @@ class Controller:
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy)
                     self._expected = tuples_to_compute(compared.now, compared.best)
+        self._last_saving = 0.0 if cost is None else max(0.0, saving)
+        self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
         self.decisions.append(
             Decision(
@@ -151,6 +157,20 @@ class Controller:
             )
         )
         return proposal
+
+    def expects_change(self, rows: int) -> bool:
+        """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
+        lost = self.regret + self._last_saving * rows
+        return self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
+
+    def _lost(self, saving: float, rows: int, measured: int) -> float:
+        """What the rows since the last consideration could have saved.
+
+        The sizes speak of the latest rows. What was before them may have been as it was at the last consideration, or
+        as it is now: it counts with the smaller of the savings.
+        """
+        latest = min(rows, measured)
+        return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
 
     def _compared(self, plan: Plan, cells: Sequence[PlanSizes]) -> _Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.
