@@ -1,9 +1,9 @@
 """Adaptation in one process: measures a running query when it is due, and asks the controller.
 
 A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
-measurements would take more than their share of the time, unless a join suddenly produces much more or less than at the
-last one, or a change seems worthwhile by now: then it is made on credit, and the next ones wait the longer. All times are the cost model's, not the clock's:
-the same pushes give the same measurements, on any machine.
+measurements would take more than their share of the time. It is made on credit, so that the next ones wait the longer,
+if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now. All times
+are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
 
 from __future__ import annotations
