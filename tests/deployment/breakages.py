@@ -56,9 +56,9 @@ BREAKAGES = (
     # What moves with a stage
     _B(
         "an empty state is moved", NODE,
-        "instance = self.instances.restored(context.plan, files)",
-        "instance = self.instances.restored(context.plan, files)\n"
-        "        instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
+        "instance = self.instances.restored(context.plan, files())",
+        "instance = self.instances.restored(context.plan, files())\n"
+        "            instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
     ),
     _B(
         "cursors are not moved", INSTANCE,

@@ -382,6 +382,7 @@ class Simulation:
     def _check_owners(self, place: _Place) -> None:
         """I1: no stage runs on two nodes. I3: nothing is missing in outboxes."""
         if self._checks:
+            assert not place.node.refused_snapshots, f"I2: {place.node.last_refusal}"
             check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
         name, running = place.node.name, tuple(place.node.running)
         if running == place.owned:

@@ -25,7 +25,7 @@ from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
 from midstream.deployment.protocol.messages import Content, Data, Marker, Path
 from midstream.deployment.protocol.stage_cell import StageCell, concatenated
 from midstream.engine.state.window_store import ReceivedRows
-from midstream.errors import BadPlan, MigrationRefused
+from midstream.errors import BadPlan, MalformedMessage, MigrationRefused
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import EventTimeProgress
 from midstream.runtime.state_backend import refusing_damage
@@ -250,7 +250,11 @@ class StageInstance:
             instance.cell = StageCell.restored(plan.plan, dict(_CellFiles(files).items()))
             instance._sent_frontier = instance.cell.frontier
             cursors = {edge: end.next_number for edge, end in instance.inputs.items() if end.next_number}
-            assert instance.cell.taken == cursors, "I2: a state is the effect of all messages before its cursors"
+            if instance.cell.taken != cursors:
+                raise MalformedMessage(
+                    f'the snapshot of stage "{plan.stage.id}" is inconsistent',
+                    detail=f"Its state has {dict(instance.cell.taken)} messages of its inputs, its cursors say {cursors}.",
+                )
         if instance.ingest is not None and edges.source is not None:
             instance.ingest.restore(edges.source, edges.counters)
         return instance

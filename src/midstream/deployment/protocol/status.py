@@ -66,7 +66,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     unclaimed_rows: int
     """Rows that arose here before a source of their stream."""
     refusal: str | None
-    """Why rows that arose here were last refused."""
+    """Why rows that arose here, or the snapshot of an awaited stage, were last refused."""
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
