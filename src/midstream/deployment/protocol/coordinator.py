@@ -177,7 +177,8 @@ class Coordinator:
         if known is not None and isinstance(report, StageMigrated):
             self._take_migrated(known, report)
             return []
-        if known is not None and isinstance(report, Aborted):
+        if known is not None and isinstance(report, Aborted | Installed):
+            # Only a source that never ended on its node answers that it runs: it is known to have begun.
             known.given_up.pop((report.generation, report.stage), None)
         generation = None if known is None else known.running
         if known is None or generation is None or isinstance(report, StageMigrated):
@@ -197,12 +198,12 @@ class Coordinator:
                 if stage in generation.called_back:
                     del generation.called_back[stage]
                     generation.uninstalled.pop(stage, None)
-                    old = generation.moves[stage].source
-                    assert old is not None
-                    if self._is_there(old):
+                    old = generation.moves[stage].source if stage in known.begun else None
+                    if old is not None and self._is_there(old):
                         generation.resuming[stage] = old
                         return [(old, Resume(report.query, generation.number, stage))]
-                    generation.returned.add(stage)
+                    if old is not None:
+                        generation.returned.add(stage)
             case Resumed(stage=stage):
                 if generation.resuming.pop(stage, None) is not None:
                     generation.unacted.pop(stage, None)
@@ -331,7 +332,7 @@ class Coordinator:
     def _go_on(self, known: _Query, generation: Generation) -> list[Instruction]:
         """The next phase, if all that this one waits for has been reported."""
         if generation.phase == "prepare" and not generation.unprepared:
-            if known.is_stale and generation.moves:
+            if known.is_stale and generation.moves and not generation.begins(known.begun):
                 return self._give_up(known, generation)
             generation.phase = "mark"
             if generation.unacted or generation.uninstalled:
@@ -413,16 +414,19 @@ class Coordinator:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
         generation = known.running
         assert generation is not None
-        is_first = not generation.before.nodes
         lost = {node for node in generation.nodes if not self._is_there(node)}
-        if generation.phase == "prepare" and (generation.moves or lost) and not is_first:
+        if generation.phase == "prepare" and (generation.moves or lost) and not generation.begins(known.begun):
             return self._give_up(known, generation)
         self._wait_no_longer_for(lost, generation)
         instructions: list[Instruction] = []
         for stage, target in list(generation.uninstalled.items()):
             move = generation.moves.get(stage)
-            if (move is None or move.source is None) and target in lost:
-                # It has begun there, or was lost there before: the next generation rescues it.
+            if stage not in known.begun and target in lost:
+                # Whether it has begun there must be known before it begins elsewhere.
+                generation.called_back[stage] = target
+                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+            elif (move is None or move.source is None) and target in lost:
+                # It was lost before, or has begun there again: the next generation rescues it.
                 del generation.uninstalled[stage]
             if move is None or move.source is None or stage in generation.called_back:
                 continue

@@ -74,6 +74,10 @@ class Generation:
         )
         return self.seen == before
 
+    def begins(self, begun: Collection[StageId]) -> bool:
+        """Whether stages begin that have not begun before: at once, so the generation cannot be given up any more."""
+        return not self.before.nodes or any(stage not in begun for stage in self.uninstalled)
+
     @property
     def nodes(self) -> set[NodeId]:
         return set(self.contexts)
