@@ -199,8 +199,8 @@ BREAKAGES = (
     # The coordinator
     _B(
         "a stage is resumed before its call back is confirmed", COORDINATOR,
-        "                generation.called_back[stage] = target\n",
-        "                generation.called_back[stage] = target\n"
+        "target not in self.topology.nodes):\n                generation.called_back[stage] = target\n",
+        "target not in self.topology.nodes):\n                generation.called_back[stage] = target\n"
         "                instructions.append((move.source, Resume(generation.query, generation.number, stage)))\n",
     ),
     _B(
@@ -220,6 +220,32 @@ BREAKAGES = (
     _B(
         "lost states are not rescued", COORDINATOR,
         "if stage in lost and stage not in generation.called_back", "if False",
+    ),
+    _B(
+        "a lost node is told to abort", COORDINATOR,
+        "        if self._is_there(node):\n            return [(node, Abort(query, generation, (stage,)))]",
+        "        if True:\n            return [(node, Abort(query, generation, (stage,)))]",
+    ),
+    _B(
+        "a stage begins again whose first node is lost", COORDINATOR,
+        "if stage not in known.begun and target in lost:", "if False:",
+        test="tests/deployment/test_lost_nodes.py",
+    ),
+    _B(
+        "a generation is given up in which stages begin", GENERATION,
+        "return not self.before.nodes or any(stage not in begun for stage in self.uninstalled)",
+        "return False",
+        test="tests/deployment/test_lost_nodes.py",
+    ),
+    _B(
+        "a site answers that has not heard of a loss", "deployment/sites/connectivity.py",
+        "return self.losses.get(node, 0) >= losses", "return True",
+        test="tests/deployment/test_sites_without_spark.py",
+    ),
+    _B(
+        "what a node stored before an earlier loss is forgotten", "deployment/protocol/lost_nodes.py",
+        "    return {**kept, **stored}", "    return dict(stored)",
+        test="tests/deployment/test_sites_without_spark.py",
     ),
     _B("lost nodes are waited for", COORDINATOR, "self._wait_no_longer_for(lost, generation)", "pass"),
     _B(

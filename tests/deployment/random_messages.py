@@ -20,6 +20,7 @@ from midstream.deployment.protocol.messages import (
     DrainStage,
     EnterMarker,
     Envelope,
+    InspectLostNode,
     Installed,
     Marker,
     MigrateStage,
@@ -94,7 +95,8 @@ control = st.one_of(
     st.builds(Abort, names, numbers, paths),
     st.builds(Resume, names, numbers, names),
     st.builds(RerouteState, names, numbers, paths),
-    st.builds(RescueState, names, numbers, names),
+    st.builds(RescueState, names, numbers, names, numbers),
+    st.builds(InspectLostNode, names, numbers, names, names, numbers),
     st.builds(ProvideState, names, numbers, st.dictionaries(names, st.binary(max_size=9), max_size=3)),
     st.builds(MigrateStage, names, names, numbers, st.just({"plan": [1, None]}), names, st.just({"share": 0.5})),
 )

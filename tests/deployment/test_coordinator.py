@@ -127,7 +127,7 @@ def test_a_lost_node_is_not_waited_for():
     deployment.tell(Prepare)
     deployment.report()
     told = deployment.coordinator.apply([LoseNode("N5")])
-    assert (("N6", RescueState(O4, 2, "N5"))) in [*told, *deployment.coordinator.ask_again(everything=True)]
+    assert (("N6", RescueState(O4, 2, "N5", 1))) in [*told, *deployment.coordinator.ask_again(everything=True)]
     (generation,) = deployment.coordinator.under_way()
     assert O4 not in generation.unacted and O4 in generation.uninstalled
 

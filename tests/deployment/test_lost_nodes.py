@@ -8,7 +8,7 @@ import pytest
 from midstream import Stream
 from midstream.algebra.window_spec import NEVER
 from midstream.deployment.protocol.coordinator import Coordinator
-from midstream.deployment.protocol.messages import Abort, Aborted, Commit, Committed, Installed
+from midstream.deployment.protocol.messages import Aborted, Commit, Committed, InspectLostNode, Installed
 from midstream.deployment.protocol.node_runtime import NodeRuntime
 from midstream.deployment.simulation import Costs, Simulation
 from midstream.deployment.topology.topology import Link, Node, Topology
@@ -113,7 +113,9 @@ def test_a_stage_of_a_first_deployment_whose_node_is_lost_begins_once():
         for report in NodeRuntime(node).step([told[node]]).reports:
             coordinator.take(report)
     asked = coordinator.apply([LoseNode("e1"), *TO_CLOUD])
-    assert ("e1", Abort("q", 1, (join,))) in asked, "it is not known whether the join has begun there"
+    assert ("cloud", InspectLostNode("q", 1, join, "e1", 1)) in asked, (
+        "it is not known whether the join has begun there"
+    )
     (generation,) = coordinator.under_way()
     assert generation.number == 1 and generation.phase == "mark"
     following = coordinator.take(Installed("e1", "q", 1, join))

@@ -35,8 +35,8 @@ from midstream.deployment.protocol.coordinator_requests import (
     tell,
 )
 from midstream.deployment.protocol.invariants import check_at_rest, check_committed, check_retention
+from midstream.deployment.protocol.lost_nodes import LostNodeQuestion, answer_for_lost_node, with_earlier_stages
 from midstream.deployment.protocol.messages import (
-    Abort,
     Control,
     Data,
     EnterMarker,
@@ -50,7 +50,7 @@ from midstream.deployment.protocol.messages import (
     StateChunk,
 )
 from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime, Outgoing
-from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.protocol.node_storage import restored_node, store_node
 from midstream.deployment.topology.topology import Link, Topology
 from midstream.deployment.topology.topology_events import (
     AddLink,
@@ -201,8 +201,8 @@ class Simulation:
         """None for other coordinators: what they are told may have no form for a log. They must not crash."""
         self._note(Beginning.of(topology))
         self._untold: list[Told] = []
-        self._disks: dict[NodeId, list[dict[str, bytes]]] = {}
-        """What lost nodes have stored; several times if a name was used again."""
+        self._disks: dict[NodeId, Mapping[str, bytes]] = {}
+        """What lost nodes have stored."""
         self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
         self._coordinators, self._nodes = coordinators, nodes
@@ -460,7 +460,7 @@ class Simulation:
                     place.node.step(arrivals=place.arrivals)
                 store_node(place.node, place.stored)
                 place.is_up = False
-                self._disks.setdefault(lost, []).append(place.stored)
+                self._disks[lost] = with_earlier_stages(place.stored, self._disks.get(lost, {}))
                 self._lost_stages |= place.node.running.keys()
                 for pair in [pair for pair in self._wires if lost in pair]:
                     self._cut(*pair)
@@ -510,19 +510,15 @@ class Simulation:
 
     def _hear(self, node: NodeId, message: Control) -> None:
         place = self._places.get(node)
-        if place is None and isinstance(message, Abort):
-            # Somebody reads what the lost node has stored, and answers for it.
-            for disk in self._disks.get(node, [])[-1:]:
-                for report in restored_node(node, disk).step([message]).reports:
-                    self._control_message(partial(self._take, report))
         if place is None or not place.is_up:
             return
-        if isinstance(message, RescueState):
-            disks = reversed(self._disks.get(message.lost_node, []))
-            files = next(filter(None, (stored_stage(disk, message.stage) for disk in disks)), None)
-            if files is None:
+        if isinstance(message, LostNodeQuestion):
+            answer = answer_for_lost_node(message, self._disks.get(message.lost_node, {}))
+            if isinstance(answer, Report):
+                self._control_message(partial(self._take, answer))
+            if not isinstance(answer, ProvideState):
                 return
-            message = ProvideState(message.stage, message.generation, files)
+            message = answer
         self.watcher.heard(node, message)
         place.control.append(message)
         self._schedule(place)

@@ -17,11 +17,13 @@ is to be sent, it gives as pairs of a node and a message; :meth:`Coordinator.ask
 answered.
 
 A node that is lost reports nothing any more, and nothing is expected of it. Only whether a stage had begun there must
-be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it.
+be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it
+(``lost_nodes``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +52,7 @@ from midstream.deployment.protocol.messages import (
     Control,
     DeployStage,
     EnterMarker,
+    InspectLostNode,
     Installed,
     Marker,
     MigrateStage,
@@ -64,7 +67,7 @@ from midstream.deployment.protocol.messages import (
 )
 from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
-from midstream.deployment.topology.topology_events import AddNode, RemoveNode, TopologyEvent
+from midstream.deployment.topology.topology_events import AddNode, LoseNode, RemoveNode, TopologyEvent
 from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
@@ -110,6 +113,8 @@ class Coordinator:
         """How many were planned anew before any stage had acted on them."""
         self._strategy = strategy
         self._queries: dict[str, _Query] = {}
+        self.losses: Counter[NodeId] = Counter()
+        """How often each node was lost."""
 
     # What is asked
 
@@ -133,6 +138,7 @@ class Coordinator:
         busy = {query for query, known in self._queries.items() if known.running is not None}
         waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
+        self.losses.update(event.node for event in events if isinstance(event, LoseNode))
         for query in waiting:
             self._queries[query].problem = None
         instructions: list[Instruction] = []
@@ -269,14 +275,6 @@ class Coordinator:
         """The number of the query's latest generation."""
         return self._queries[query].generation
 
-    def is_rescuing_from(self, node: NodeId) -> bool:
-        """Whether stages of a lost node have not begun elsewhere yet."""
-        return not self._is_there(node) and any(
-            move.source == node and stage in generation.uninstalled
-            for generation in self.under_way()
-            for stage, move in generation.moves.items()
-        )
-
     def under_way(self) -> Iterable[Generation]:
         """The generations under way."""
         return [known.running for known in self._queries.values() if known.running is not None]
@@ -408,7 +406,21 @@ class Coordinator:
 
     def _aborts(self, known: _Query) -> list[Instruction]:
         query = known.deployed.query
-        return [(node, Abort(query, generation, (stage,))) for (generation, stage), node in known.given_up.items()]
+        return [
+            instruction
+            for (generation, stage), node in known.given_up.items()
+            for instruction in self._abort(query, generation, stage, node)
+        ]
+
+    def _abort(self, query: str, generation: int, stage: StageId, node: NodeId) -> list[Instruction]:
+        """Tell a node not to begin a stage. For a node that is lost, another one is asked what it has stored."""
+        if self._is_there(node):
+            return [(node, Abort(query, generation, (stage,)))]
+        sink = self.plan.stages[self.plan.sink_of(query)].pinned_to
+        asked = sink if sink in self.topology.nodes else min(self.topology.nodes, default=None)
+        if asked is None:
+            return []
+        return [(asked, InspectLostNode(query, generation, stage, node, self.losses[node]))]
 
     def _look_after(self, known: _Query) -> list[Instruction]:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
@@ -424,7 +436,7 @@ class Coordinator:
             if stage not in known.begun and target in lost:
                 # Whether it has begun there must be known before it begins elsewhere.
                 generation.called_back[stage] = target
-                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+                instructions += self._abort(generation.query, generation.number, stage, target)
             elif (move is None or move.source is None) and target in lost:
                 # It was lost before, or has begun there again: the next generation rescues it.
                 del generation.uninstalled[stage]
@@ -439,7 +451,7 @@ class Coordinator:
                 instructions.append((move.source, RerouteState(stage, generation.number, found)))
             elif known.is_stale and (self._is_there(move.source) or target not in self.topology.nodes):
                 generation.called_back[stage] = target
-                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+                instructions += self._abort(generation.query, generation.number, stage, target)
         return instructions + self._go_on(known, generation)
 
     def _wait_no_longer_for(self, lost: set[NodeId], generation: Generation) -> None:
@@ -517,7 +529,8 @@ class Coordinator:
                 if source is not None and self._is_there(source):
                     instructions.append((source, RerouteState(stage, number, generation.state_paths[stage])))
             instructions += self._rescues(known, generation)
-            instructions += [(n, Abort(query, number, (stage,))) for stage, n in generation.called_back.items()]
+            for stage, node in generation.called_back.items():
+                instructions += self._abort(query, number, stage, node)
             instructions += [(n, Resume(query, number, stage)) for stage, n in generation.resuming.items()]
         if generation.phase == "commit":
             instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
@@ -532,7 +545,7 @@ class Coordinator:
             if move.source is None or not self._is_there(move.source)
         }
         return [
-            (target, RescueState(stage, generation.number, lost[stage]))
+            (target, RescueState(stage, generation.number, lost[stage], self.losses[lost[stage]]))
             for stage, target in generation.uninstalled.items()
             if stage in lost and stage not in generation.called_back
         ]

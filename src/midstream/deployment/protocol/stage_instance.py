@@ -253,7 +253,7 @@ class StageInstance:
             if instance.cell.taken != cursors:
                 raise MalformedMessage(
                     f'the snapshot of stage "{plan.stage.id}" is inconsistent',
-                    detail=f"Its state has {dict(instance.cell.taken)} messages of its inputs, its cursors say {cursors}.",
+                    detail=f"Its state has {dict(instance.cell.taken)} messages, its cursors say {cursors}.",
                 )
         if instance.ingest is not None and edges.source is not None:
             instance.ingest.restore(edges.source, edges.counters)

@@ -15,21 +15,17 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
     Beginning,
-    ChangeTopology,
     DeployQuery,
-    Request,
     TakeReport,
     Told,
     request_from_json,
@@ -44,8 +40,7 @@ from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.topology.topology import Topology
-from midstream.deployment.topology.topology_events import AddNode, LoseNode
-from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, MidstreamError
+from midstream.errors import AlreadyRunning, MalformedMessage, MidstreamError
 
 __all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
 
@@ -88,9 +83,6 @@ class CoordinatorProcess:
         if not log.entries:
             log.append([("", directory.beginning())])
         self.coordinator: Coordinator = log.replay()
-        self._losses: Counter[NodeId] = Counter()
-        for entry in log:
-            self._count_losses(entry)
         self._announced: Connectivity | None = None
         self._announce()
         self._send(self.coordinator.ask_again(everything=True))
@@ -111,8 +103,6 @@ class CoordinatorProcess:
                 told.append(("", TakeReport(report)))
                 instructions += self.coordinator.take(report)
         self._log.append(told)
-        for _, entry in told:
-            self._count_losses(entry)
         self._announce()
         self._send(instructions)
         if told:
@@ -136,7 +126,6 @@ class CoordinatorProcess:
             request = request_from_json(path.read_bytes())
             if isinstance(request, Beginning | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
-            self._check_returning(request)
             instructions = tell(self.coordinator, request)
         except MidstreamError as problem:
             write_whole(path.with_suffix(".refused"), str(problem).encode())
@@ -147,26 +136,13 @@ class CoordinatorProcess:
         told.append((path.name, request))
         return instructions
 
-    def _check_returning(self, request: Request) -> None:
-        """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
-        for event in request.events if isinstance(request, ChangeTopology) else ():
-            if isinstance(event, AddNode) and self.coordinator.is_rescuing_from(event.node.id):
-                raise BadTopology(
-                    f'node "{event.node.id}" was lost, and its stages do not run elsewhere yet',
-                    hint="Add it again when they do, or under another name.",
-                )
-
     def _announce(self) -> None:
         """Tell every site which nodes and links are there, if that has changed."""
-        there = Connectivity.of(self._log.entries, self.coordinator.topology, self._losses)
+        there = Connectivity.of(self._log.entries, self.coordinator.topology, self.coordinator.losses)
         if self._announced != msgspec.structs.replace(there, version=0):
             self._announced = msgspec.structs.replace(there, version=0)
             for site in self._layout.sites:
                 self._write(site, [MessageRow(NETWORK, "", there.to_bytes())])
-
-    def _count_losses(self, entry: Beginning | Told) -> None:
-        if isinstance(entry, ChangeTopology):
-            self._losses.update(event.node for event in entry.events if isinstance(event, LoseNode))
 
     def _send(self, instructions: list[Instruction]) -> None:
         by_site: dict[str, list[MessageRow]] = {}
