@@ -247,6 +247,18 @@ BREAKAGES = (
         "    return {**kept, **stored}", "    return dict(stored)",
         test="tests/deployment/test_sites_without_spark.py",
     ),
+    _B(
+        "a query that waits for room is not tried again", COORDINATOR,
+        "waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)",
+        "waiting: list[str] = []",
+        test="tests/deployment/test_waiting_for_room.py",
+    ),
+    _B(
+        "a stage that ran nowhere looks for its state on its new node", COORDINATOR,
+        "stage: move.source or known.lost_with.get(stage) or generation.uninstalled[stage]",
+        "stage: move.source or generation.uninstalled[stage]",
+        test="tests/deployment/test_waiting_for_room.py",
+    ),
     _B("lost nodes are waited for", COORDINATOR, "self._wait_no_longer_for(lost, generation)", "pass"),
     _B(
         "a stage that came back is thought to have moved", COORDINATOR,

@@ -68,7 +68,7 @@ from midstream.deployment.protocol.messages import (
 from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, LoseNode, RemoveNode, TopologyEvent
-from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
+from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -86,6 +86,8 @@ class _Query:
     running: Generation | None = None
     begun: set[StageId] = field(default_factory=set)
     """The stages that have run: one that begins without a source of its state ran on a node that is lost."""
+    lost_with: dict[StageId, NodeId] = field(default_factory=dict)
+    """The lost nodes that have the states of stages which have not begun elsewhere."""
     current: dict[StageId, Plan] = field(default_factory=dict)
     """The plan that each stage has, or is changing to."""
     migrations: int = 0
@@ -97,7 +99,7 @@ class _Query:
     is_stale: bool = False
     """Whether the topology has changed since the generation under way was planned."""
     problem: str | None = None
-    """Why it could not be planned anew; it is tried again with the next change of the topology."""
+    """Why it waits for room; it is tried again whenever the topology or another query's placement changes."""
 
 
 class Coordinator:
@@ -132,7 +134,11 @@ class Coordinator:
         return self._begin(known, nowhere, placed, deploy(plan, placed), ())
 
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
-        """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
+        """Take a batch of topology events. Raises, and changes nothing, if it is refused.
+
+        Only what cannot be true is refused, and the removal of nodes that are needed. A query for which the change
+        leaves no room waits for it (:meth:`problem`).
+        """
         self._check_returning(events)
         self._check_removals(events)
         busy = {query for query, known in self._queries.items() if known.running is not None}
@@ -141,6 +147,8 @@ class Coordinator:
         self.losses.update(event.node for event in events if isinstance(event, LoseNode))
         for query in waiting:
             self._queries[query].problem = None
+        for query, problem in amendment.waiting.items():
+            self._queries[query].problem = problem
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
             instructions += self._redeploy(self._queries[query], change)
@@ -198,6 +206,7 @@ class Coordinator:
                 generation.unacted.pop(stage, None)
             case Installed(stage=stage):
                 known.begun.add(stage)
+                known.lost_with.pop(stage, None)
                 generation.uninstalled.pop(stage, None)
                 generation.called_back.pop(stage, None)
             case Aborted(stage=stage):
@@ -249,22 +258,24 @@ class Coordinator:
             (fragment.node, known.migrating[stage])
             for fragment in known.deployed.fragments.values()
             for stage in fragment.stages
-            if stage in known.migrating
+            if stage in known.migrating and self._is_there(fragment.node)
         ]
 
     # What is known
 
     @property
     def is_idle(self) -> bool:
-        """Whether no generation is under way, and no plan is being replaced."""
-        return not any(known.running or known.migrating or known.given_up for known in self._queries.values())
+        """Whether no generation is under way, and no plan is being replaced. Queries may wait for nodes or for room."""
+        return not any(
+            known.running or known.given_up or self._stage_migrations(known) for known in self._queries.values()
+        )
 
     def refusals(self, query: str) -> Mapping[StageId, str]:
         """The stages that refused the last change of their plan, and why."""
         return self._queries[query].refusals
 
     def problem(self, query: str) -> str | None:
-        """Why a query could not be placed anew after the last change of the topology, if so."""
+        """Why a query waits for room, if it does."""
         return self._queries[query].problem
 
     def deployed(self, query: str) -> DeployedQuery:
@@ -282,6 +293,9 @@ class Coordinator:
     # Generations
 
     def _redeploy(self, known: _Query, change: QueryAmendment) -> list[Instruction]:
+        for move in change.moves:
+            if move.source is not None and not self._is_there(move.source):
+                known.lost_with[move.stage] = move.source
         redeployment = redeploy(self.plan, known.deployed, change, self.topology)
         if not redeployment.contexts:
             known.deployed = redeployment.after
@@ -386,15 +400,17 @@ class Coordinator:
             self.topology.forget(node)
 
     def _plan_anew(self, known: _Query) -> list[Instruction]:
-        known.is_stale, known.problem = False, None
-        query = known.deployed.query
-        try:
-            change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
-        except TopologyError as problem:
-            # What has happened cannot be refused. The query waits where it is.
-            known.problem = str(problem)
-            return []
-        return self._redeploy(known, change.queries[query]) if query in change.queries else []
+        """Plan a query anew, and those that wait for room: it may leave some."""
+        known.is_stale = False
+        waiting = {q for q, other in self._queries.items() if other.problem is not None and other.running is None}
+        reconsider = {known.deployed.query, *waiting}
+        amendment = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider)
+        instructions: list[Instruction] = []
+        for query in sorted(reconsider):
+            self._queries[query].problem = amendment.waiting.get(query)
+            if query in amendment.queries:
+                instructions += self._redeploy(self._queries[query], amendment.queries[query])
+        return instructions
 
     def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""
@@ -475,14 +491,17 @@ class Coordinator:
 
     def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
         """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
-        being_redeployed = [known for known in self._queries.values() if known.running is not None]
+        being_redeployed = [
+            known for known in self._queries.values() if known.running is not None or known.problem is not None
+        ]
         for event in events:
             if isinstance(event, RemoveNode):
                 self._check_nothing_is_pinned_to(event.node)
             if isinstance(event, RemoveNode) and any(self._uses(known, event.node) for known in being_redeployed):
                 raise BadTopology(
-                    f'node "{event.node}" runs a query that is being redeployed, and cannot be removed now',
-                    hint="Remove it when the redeployment is over.",
+                    f'node "{event.node}" cannot be removed now',
+                    detail="It runs a query that is being redeployed, or that waits for room.",
+                    hint="Remove it when the query is settled.",
                 )
 
     def _check_nothing_is_pinned_to(self, node: NodeId) -> None:
@@ -539,7 +558,7 @@ class Coordinator:
     def _rescues(self, known: _Query, generation: Generation) -> list[Instruction]:
         """Ask for the snapshots of stages whose old node is lost. That of a source may be the node that came back."""
         lost = {
-            stage: move.source or generation.uninstalled[stage]
+            stage: move.source or known.lost_with.get(stage) or generation.uninstalled[stage]
             for stage, move in generation.moves.items()
             if stage in known.begun and stage in generation.uninstalled
             if move.source is None or not self._is_there(move.source)
