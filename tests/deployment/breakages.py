@@ -249,8 +249,7 @@ BREAKAGES = (
     ),
     _B(
         "a query that waits for room is not tried again", COORDINATOR,
-        "waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)",
-        "waiting: list[str] = []",
+        "        waiting = self._waiting_for_room()\n", "        waiting: list[str] = []\n",
         test="tests/deployment/test_waiting_for_room.py",
     ),
     _B(

@@ -212,11 +212,13 @@ class Deployment:
         self._simulation.change_topology(list(events))
 
     def settle(self) -> None:
-        """Let time pass until nothing is under way and all rows have arrived that can."""
+        """Let time pass until nothing is under way and all rows have arrived that can. NotSettled if that never is."""
         self._simulation.run_until_quiet()
 
     def run_for(self, milliseconds: float) -> None:
         """Let time pass."""
+        if not 0 <= milliseconds < float("inf"):
+            raise BadTopology(f"{milliseconds} ms cannot pass", hint="Give 0 or more milliseconds.")
         self._simulation.run_until(self.now + milliseconds)
 
     # What is known

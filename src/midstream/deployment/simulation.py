@@ -61,6 +61,7 @@ from midstream.deployment.topology.topology_events import (
     TopologyEvent,
 )
 from midstream.engine.state.window_store import ReceivedRows
+from midstream.errors import BadTopology, NotSettled
 
 __all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
@@ -99,6 +100,13 @@ class Unreliability:
 
     lost: float = 0.0
     doubled: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.lost < 1 and 0 <= self.doubled <= 1):
+            raise BadTopology(
+                f"control messages cannot be lost with probability {self.lost} and doubled with {self.doubled}",
+                hint="Both are between 0 and 1, and some messages must arrive.",
+            )
 
 
 @dataclass(frozen=True)
@@ -231,18 +239,39 @@ class Simulation:
 
     def run_until(self, time: float) -> None:
         """Let time pass."""
+        if not self.now <= time < float("inf"):
+            raise BadTopology(f"time cannot pass from {self.now} ms to {time} ms")
         while self._events and self._events[0][0] <= time:
             self.now, _, action = heapq.heappop(self._events)
             action()
             self.watcher.passed()
         self.now = time
 
-    def run_until_quiet(self, at_most: float = 600_000.0) -> None:
-        """Let time pass until all rows have reached their sinks and no generation is under way."""
-        end = self.now + at_most
+    def run_until_quiet(self, at_most: float | None = None) -> None:
+        """Let time pass until all rows have reached their sinks and no generation is under way.
+
+        NotSettled if that takes longer than ``at_most``: by default ten minutes, and more where links are slow or
+        control messages are lost.
+        """
+        patience = self._patience() if at_most is None else at_most
+        end = self.now + patience
         while not self.is_quiet:
-            assert self._events and self.now < end, "the deployment does not come to rest"
+            if self.now >= end:
+                raise NotSettled(
+                    f"the deployment has not come to rest within {patience:g} ms",
+                    detail="Rows or messages are still on their way, or are lost again and again.",
+                    hint="Look at status(). Links may be too slow, or messages lost too often.",
+                )
             self.run_until(self.now + self.costs.ask_again)
+
+    def _patience(self) -> float:
+        """How long a deployment may take to come to rest that will: it grows with its slowest link, and with losses."""
+        slowest = max(
+            (wire.latency + (0.0 if wire.bandwidth is None else self._chunk_bytes / wire.bandwidth))
+            for wire in [_Wire(0.0, None), *self._wires.values()]
+        )
+        arriving = max(0.03, 1.0 - self._unreliability.lost)
+        return 600_000.0 + 40 * slowest + 1000 * (self.costs.ask_again + 2 * self.costs.control) / arriving**2
 
     @property
     def is_quiet(self) -> bool:

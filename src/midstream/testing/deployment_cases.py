@@ -432,9 +432,9 @@ class _Player(DeploymentWatcher):
                     if event.node in self._sources:
                         self.meet("source lost")
                     self._faults += 1
-                case AddNode(node):
+                case AddNode(returned):
                     self.meet("node added")
-                    if node.id in self._sources:
+                    if returned.id in self._sources:
                         self.meet("source came back")
         added = {(e.link.child, e.link.parent) for e in self._last_batch if isinstance(e, AddLink)}
         if any(isinstance(event, RemoveLink) and (event.child, event.parent) in added for event in possible):

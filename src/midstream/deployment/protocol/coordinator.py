@@ -142,7 +142,7 @@ class Coordinator:
         self._check_returning(events)
         self._check_removals(events)
         busy = {query for query, known in self._queries.items() if known.running is not None}
-        waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
+        waiting = self._waiting_for_room()
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
         self.losses.update(event.node for event in events if isinstance(event, LoseNode))
         for query in waiting:
@@ -386,7 +386,7 @@ class Coordinator:
             known.deployed = replace(deployed, fragments=told)
         elif not known.is_stale:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
-        if generation.returned or known.is_stale:
+        if generation.returned or known.is_stale or known.problem is not None:
             return self._plan_anew(known)
         self._forget_left_nodes()
         return self._stage_migrations(known)
@@ -402,8 +402,7 @@ class Coordinator:
     def _plan_anew(self, known: _Query) -> list[Instruction]:
         """Plan a query anew, and those that wait for room: it may leave some."""
         known.is_stale = False
-        waiting = {q for q, other in self._queries.items() if other.problem is not None and other.running is None}
-        reconsider = {known.deployed.query, *waiting}
+        reconsider = {known.deployed.query, *self._waiting_for_room()}
         amendment = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider)
         instructions: list[Instruction] = []
         for query in sorted(reconsider):
@@ -411,6 +410,10 @@ class Coordinator:
             if query in amendment.queries:
                 instructions += self._redeploy(self._queries[query], amendment.queries[query])
         return instructions
+
+    def _waiting_for_room(self) -> list[str]:
+        """The queries that wait for room, except those that are being redeployed: they are looked at afterwards."""
+        return sorted(q for q, known in self._queries.items() if known.problem is not None and known.running is None)
 
     def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""

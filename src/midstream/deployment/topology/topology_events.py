@@ -73,6 +73,10 @@ class EventBatch:
     """When, in milliseconds after the first batch."""
     events: tuple[TopologyEvent, ...]
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.time_ms < float("inf"):
+            raise BadTopology(f"a batch of events is at {self.time_ms} ms", hint="Times are 0 or more milliseconds.")
+
 
 def apply_events(topology: Topology, events: Iterable[TopologyEvent]) -> None:
     """Apply all events in their order; if one is refused, none is applied."""
