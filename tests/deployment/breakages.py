@@ -278,6 +278,14 @@ BREAKAGES = (
         "        for line in self._file.read().splitlines()[:-1]:\n            yield",
     ),
     _B(
+        "a compacted log forgets which stages have begun", "deployment/protocol/coordinator_snapshot.py",
+        "known.begun, known.lost_with = set(query.begun), dict(query.lost_with)", "pass",
+    ),
+    _B(
+        "a compacted log forgets generations", "deployment/protocol/coordinator_snapshot.py",
+        "QueryState(by_stage, query.deployed, query.generation)", "QueryState(by_stage, query.deployed)",
+    ),
+    _B(
         "questions are asked without patience", "deployment/protocol/patience.py",
         "        if self.looks < self.limit:\n            return False\n", "",
         test="src/midstream/deployment/protocol/patience.py",

@@ -169,7 +169,7 @@ def test_a_source_answers_that_it_runs_when_a_generation_that_was_given_up_is_ab
     for node, message in coordinator.deploy(query.stage_plans(0)):
         for report in NodeRuntime(node).step([message]).reports:
             coordinator.take(report)
-    known = coordinator._queries["q"]
+    known = coordinator.queries["q"]
     known.running = None
     known.given_up[3, "q/a@d1"] = "d1"
     assert not coordinator.is_idle

@@ -12,6 +12,7 @@ from midstream.deployment.placement.stage_plans import stage_plans
 from midstream.deployment.protocol.coordinator_requests import ChangeTopology, DeployQuery, ReplacePlans
 from midstream.deployment.protocol.messages import Commit, DeployStage, Prepare, RescueState
 from midstream.deployment.protocol.node_storage import stored_stage
+from midstream.deployment.sites import coordinator_process
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.node_group import GroupInput, NodeGroup, stored_by_lost_node
@@ -295,3 +296,19 @@ def test_a_node_that_was_lost_and_is_back_has_nothing_of_what_it_had():
     assert not NodeGroup.restored(lambda node: True, stored).nodes["d1"].running
     assert stored_stage(stored_by_lost_node(stored, "d1", 1, is_gone=False), source.stage.id)
     assert stored_by_lost_node(stored, "d1", 2, is_gone=False) is None, "it has not heard of a second loss"
+
+
+def test_the_coordinators_log_and_old_requests_do_not_grow_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator_process, "COMPACT_AFTER", 5)
+    monkeypatch.setattr(coordinator_process, "KEPT_OUTCOMES", 2)
+    run = Run(tmp_path)
+    for edge in ["e2", "e3", "e1", "e2"]:
+        run.feed()
+        run.move(edge)
+        run.deployment.work_until_quiet()
+        run.deployment.restart_coordinator()
+    assert len(list(run.directory.requests.iterdir())) <= 3
+    assert run.deployment._log.entries > 20 > run.deployment._log.lines
+    assert run.deployment.coordinator.coordinator.committed == 5
+    run.finish()
+    run.check()

@@ -66,6 +66,8 @@ from midstream.errors import BadTopology, NotSettled
 __all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
 _ENVELOPE_BYTES = 100
+_COMPACT_AFTER = 20
+"""The coordinator's log is compacted when it has more entries."""
 
 
 @dataclass(frozen=True)
@@ -569,6 +571,8 @@ class Simulation:
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self.coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
+            if self._log is not None and self._log.lines > _COMPACT_AFTER and self.coordinator.can_be_compacted:
+                self._log.compact(self.coordinator)
 
     def _repeat(self, interval: float, action: Callable[[], None]) -> None:
         def act() -> None:

@@ -25,10 +25,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.deployment.placement.deployment_context import (
     Redeployment,
@@ -65,6 +64,7 @@ from midstream.deployment.protocol.messages import (
     Resumed,
     StageMigrated,
 )
+from midstream.deployment.protocol.query_state import QueryState
 from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, LoseNode, RemoveNode, TopologyEvent
@@ -74,32 +74,6 @@ __all__ = ["Coordinator", "Generation", "Instruction"]
 
 Instruction = tuple[NodeId, Control]
 """A message for a node."""
-
-
-@dataclass
-class _Query:
-    """What the coordinator knows of a deployed query."""
-
-    plans: Mapping[StageId, StagePlan]
-    deployed: DeployedQuery
-    generation: int = 0
-    running: Generation | None = None
-    begun: set[StageId] = field(default_factory=set)
-    """The stages that have run: one that begins without a source of its state ran on a node that is lost."""
-    lost_with: dict[StageId, NodeId] = field(default_factory=dict)
-    """The lost nodes that have the states of stages which have not begun elsewhere."""
-    current: dict[StageId, Plan] = field(default_factory=dict)
-    """The plan that each stage has, or is changing to."""
-    migrations: int = 0
-    migrating: dict[StageId, MigrateStage] = field(default_factory=dict)
-    """Changes of plans that have not been confirmed."""
-    refusals: dict[StageId, str] = field(default_factory=dict)
-    given_up: dict[tuple[int, StageId], NodeId] = field(default_factory=dict)
-    """Stages of generations that were given up, and the nodes that have not confirmed it."""
-    is_stale: bool = False
-    """Whether the topology has changed since the generation under way was planned."""
-    problem: str | None = None
-    """Why it waits for room; it is tried again whenever the topology or another query's placement changes."""
 
 
 class Coordinator:
@@ -114,7 +88,7 @@ class Coordinator:
         self.given_up = 0
         """How many were planned anew before any stage had acted on them."""
         self._strategy = strategy
-        self._queries: dict[str, _Query] = {}
+        self.queries: dict[str, QueryState] = {}
         self.losses: Counter[NodeId] = Counter()
         """How often each node was lost."""
 
@@ -123,12 +97,12 @@ class Coordinator:
     def deploy(self, plans: Sequence[StagePlan]) -> list[Instruction]:
         """Deploy a query that runs nowhere yet. Raises, and changes nothing, if it cannot be placed."""
         query = plans[0].stage.query
-        if query in self._queries:
+        if query in self.queries:
             raise AlreadyRunning(f'query "{query}" is deployed already', hint="Give the query another name.")
         plan = self.plan.with_query([stage_plan.stage for stage_plan in plans])
         placed = place_query(plan, query, self.topology, self.placement, self._strategy)
         self.plan = plan
-        known = self._queries[query] = _Query({p.stage.id: p for p in plans}, DeployedQuery(query))
+        known = self.queries[query] = QueryState({p.stage.id: p for p in plans}, DeployedQuery(query))
         known.current = {p.stage.id: p.plan for p in plans if p.plan is not None}
         nowhere = QueryPlacement(query)
         return self._begin(known, nowhere, placed, deploy(plan, placed), ())
@@ -141,21 +115,21 @@ class Coordinator:
         """
         self._check_returning(events)
         self._check_removals(events)
-        busy = {query for query, known in self._queries.items() if known.running is not None}
+        busy = {query for query, known in self.queries.items() if known.running is not None}
         waiting = self._waiting_for_room()
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
         self.losses.update(event.node for event in events if isinstance(event, LoseNode))
         for query in waiting:
-            self._queries[query].problem = None
+            self.queries[query].problem = None
         for query, problem in amendment.waiting.items():
-            self._queries[query].problem = problem
+            self.queries[query].problem = problem
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
-            instructions += self._redeploy(self._queries[query], change)
+            instructions += self._redeploy(self.queries[query], change)
         for query in sorted(busy):
             # Planned anew when it is clear where its stages are.
-            self._queries[query].is_stale = True
-            instructions += self._look_after(self._queries[query])
+            self.queries[query].is_stale = True
+            instructions += self._look_after(self.queries[query])
         return instructions
 
     def migrate(
@@ -163,9 +137,9 @@ class Coordinator:
     ) -> list[Instruction]:
         """Replace the plans of a query's stages, where they run, by equivalent ones. Raises if the stages differ."""
         query = plans[0].stage.query
-        if query not in self._queries:
-            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self._queries))
-        known = self._queries[query]
+        if query not in self.queries:
+            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self.queries))
+        known = self.queries[query]
         if {p.stage.id: (p.stage, dict(p.leaf_of)) for p in plans} != {
             p.stage.id: (p.stage, dict(p.leaf_of)) for p in known.plans.values()
         }:
@@ -187,7 +161,7 @@ class Coordinator:
 
     def take(self, report: Report) -> list[Instruction]:
         """Take what a node reports."""
-        known = self._queries.get(report.query)
+        known = self.queries.get(report.query)
         if known is not None and isinstance(report, StageMigrated):
             self._take_migrated(known, report)
             return []
@@ -233,7 +207,7 @@ class Coordinator:
         ``everything``: of all, because it may be that nothing of it was sent.
         """
         instructions: list[Instruction] = []
-        for known in self._queries.values():
+        for known in self.queries.values():
             if known.running is not None:
                 if not known.running.is_stuck() and not everything:
                     continue
@@ -243,14 +217,14 @@ class Coordinator:
             instructions += self._aborts(known)
         return instructions
 
-    def _take_migrated(self, known: _Query, report: StageMigrated) -> None:
+    def _take_migrated(self, known: QueryState, report: StageMigrated) -> None:
         waiting = known.migrating.get(report.stage)
         if waiting is not None and waiting.number == report.number:
             del known.migrating[report.stage]
             if report.refusal is not None:
                 known.refusals[report.stage] = report.refusal
 
-    def _stage_migrations(self, known: _Query) -> list[Instruction]:
+    def _stage_migrations(self, known: QueryState) -> list[Instruction]:
         """Plans to be replaced where stages run; a stage that is on its way is asked when it has come."""
         if known.running is not None:
             return []
@@ -267,32 +241,38 @@ class Coordinator:
     def is_idle(self) -> bool:
         """Whether no generation is under way, and no plan is being replaced. Queries may wait for nodes or for room."""
         return not any(
-            known.running or known.given_up or self._stage_migrations(known) for known in self._queries.values()
+            known.running or known.given_up or self._stage_migrations(known) for known in self.queries.values()
         )
+
+    @property
+    def can_be_compacted(self) -> bool:
+        """Whether what it knows has a form without its history: nothing is under way, and no node is leaving."""
+        is_busy = any(known.running or known.given_up or known.migrating for known in self.queries.values())
+        return not is_busy and not self.topology.leaving
 
     def refusals(self, query: str) -> Mapping[StageId, str]:
         """The stages that refused the last change of their plan, and why."""
-        return self._queries[query].refusals
+        return self.queries[query].refusals
 
     def problem(self, query: str) -> str | None:
         """Why a query waits for room, if it does."""
-        return self._queries[query].problem
+        return self.queries[query].problem
 
     def deployed(self, query: str) -> DeployedQuery:
         """The fragments of a query, as of the last generation that was carried out."""
-        return self._queries[query].deployed
+        return self.queries[query].deployed
 
     def generation(self, query: str) -> int:
         """The number of the query's latest generation."""
-        return self._queries[query].generation
+        return self.queries[query].generation
 
     def under_way(self) -> Iterable[Generation]:
         """The generations under way."""
-        return [known.running for known in self._queries.values() if known.running is not None]
+        return [known.running for known in self.queries.values() if known.running is not None]
 
     # Generations
 
-    def _redeploy(self, known: _Query, change: QueryAmendment) -> list[Instruction]:
+    def _redeploy(self, known: QueryState, change: QueryAmendment) -> list[Instruction]:
         for move in change.moves:
             if move.source is not None and not self._is_there(move.source):
                 known.lost_with[move.stage] = move.source
@@ -304,7 +284,7 @@ class Coordinator:
 
     def _begin(
         self,
-        known: _Query,
+        known: QueryState,
         before: QueryPlacement,
         after: QueryPlacement,
         redeployment: Redeployment,
@@ -341,7 +321,7 @@ class Coordinator:
         )
         return [(node, Prepare(query, generation.number, own)) for node, own in contexts.items()]
 
-    def _go_on(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _go_on(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """The next phase, if all that this one waits for has been reported."""
         if generation.phase == "prepare" and not generation.unprepared:
             if known.is_stale and generation.moves and not generation.begins(known.begun):
@@ -362,7 +342,7 @@ class Coordinator:
             return self._end(known, generation)
         return []
 
-    def _end(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _end(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """The generation is over; plan anew if not all stages could move, or if the topology has changed since."""
         self.committed += 1
         known.running = None
@@ -394,28 +374,28 @@ class Coordinator:
     def _forget_left_nodes(self) -> None:
         """Removed nodes can be switched off when nothing that they held is needed any more."""
         needed = {node for generation in self.under_way() for node in generation.nodes}
-        for known in self._queries.values():
+        for known in self.queries.values():
             needed |= {fragment.node for fragment in known.deployed.fragments.values()}
         for node in [node for node in self.topology.leaving if node not in needed]:
             self.topology.forget(node)
 
-    def _plan_anew(self, known: _Query) -> list[Instruction]:
+    def _plan_anew(self, known: QueryState) -> list[Instruction]:
         """Plan a query anew, and those that wait for room: it may leave some."""
         known.is_stale = False
         reconsider = {known.deployed.query, *self._waiting_for_room()}
         amendment = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider)
         instructions: list[Instruction] = []
         for query in sorted(reconsider):
-            self._queries[query].problem = amendment.waiting.get(query)
+            self.queries[query].problem = amendment.waiting.get(query)
             if query in amendment.queries:
-                instructions += self._redeploy(self._queries[query], amendment.queries[query])
+                instructions += self._redeploy(self.queries[query], amendment.queries[query])
         return instructions
 
     def _waiting_for_room(self) -> list[str]:
         """The queries that wait for room, except those that are being redeployed: they are looked at afterwards."""
-        return sorted(q for q, known in self._queries.items() if known.problem is not None and known.running is None)
+        return sorted(q for q, known in self.queries.items() if known.problem is not None and known.running is None)
 
-    def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _give_up(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""
         known.given_up |= {(generation.number, stage): node for stage, node in generation.uninstalled.items()}
         known.running = None
@@ -423,7 +403,7 @@ class Coordinator:
         self.placement.put(generation.before)
         return self._aborts(known) + self._plan_anew(known)
 
-    def _aborts(self, known: _Query) -> list[Instruction]:
+    def _aborts(self, known: QueryState) -> list[Instruction]:
         query = known.deployed.query
         return [
             instruction
@@ -441,7 +421,7 @@ class Coordinator:
             return []
         return [(asked, InspectLostNode(query, generation, stage, node, self.losses[node]))]
 
-    def _look_after(self, known: _Query) -> list[Instruction]:
+    def _look_after(self, known: QueryState) -> list[Instruction]:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
         generation = known.running
         assert generation is not None
@@ -495,7 +475,7 @@ class Coordinator:
     def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
         """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
         being_redeployed = [
-            known for known in self._queries.values() if known.running is not None or known.problem is not None
+            known for known in self.queries.values() if known.running is not None or known.problem is not None
         ]
         for event in events:
             if isinstance(event, RemoveNode):
@@ -517,9 +497,9 @@ class Coordinator:
 
     def _is_in_use(self, node: NodeId) -> bool:
         """Whether a deployment refers to a node."""
-        return any(self._uses(known, node) for known in self._queries.values())
+        return any(self._uses(known, node) for known in self.queries.values())
 
-    def _uses(self, known: _Query, node: NodeId) -> bool:
+    def _uses(self, known: QueryState, node: NodeId) -> bool:
         generation = known.running
         moves = () if generation is None else generation.moves.values()
         used = {fragment.node for fragment in known.deployed.fragments.values()}
@@ -531,7 +511,7 @@ class Coordinator:
         """Whether a node can be asked for what it holds."""
         return node in self.topology.nodes or node in self.topology.leaving
 
-    def _open_questions(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _open_questions(self, known: QueryState, generation: Generation) -> list[Instruction]:
         query, number = generation.query, generation.number
         instructions: list[Instruction] = []
         if generation.phase == "prepare":
@@ -558,7 +538,7 @@ class Coordinator:
             instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
         return instructions
 
-    def _rescues(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _rescues(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """Ask for the snapshots of stages whose old node is lost. That of a source may be the node that came back."""
         lost = {
             stage: move.source or known.lost_with.get(stage) or generation.uninstalled[stage]

@@ -46,6 +46,10 @@ __all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordina
 
 POLL_SECONDS = 0.05
 _LOG = logging.getLogger(__name__)
+COMPACT_AFTER = 1000
+"""So many entries of the log are kept, and more as long as something is under way."""
+KEPT_OUTCOMES = 100
+"""What became of so many requests is remembered when the log is compacted."""
 LONGEST_PAUSE_SECONDS = 20.0
 """Between two repetitions of what has not been answered."""
 
@@ -113,7 +117,16 @@ class CoordinatorProcess:
                 path.replace(path.with_suffix(".taken"))
         for path in reports:
             path.unlink(missing_ok=True)
+        self._clean_up()
         return bool(requests or reports)
+
+    def _clean_up(self) -> None:
+        """Compact the log, and forget what became of old requests. All requests in the log count as taken by now."""
+        if self._log.lines > COMPACT_AFTER and self.coordinator.can_be_compacted:
+            self._log.compact(self.coordinator)
+            outcomes = [*self._directory.requests.glob("*.taken"), *self._directory.requests.glob("*.refused")]
+            for path in sorted(outcomes)[:-KEPT_OUTCOMES]:
+                path.unlink(missing_ok=True)
 
     def ask_again(self) -> None:
         """Repeat what has not been answered."""

@@ -2,7 +2,7 @@
 
     deployment.json                      the topology to begin with, and which site runs which nodes
     requests/NAME.json                   what the coordinator is asked: deploy, topology events, replace plans
-    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason
+    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason; old ones are removed
     coordinator/log                      all that the coordinator was told (``coordinator_log``)
     coordinator/status.json              what it knows, for people and tests
     coordinator/reports/SITE/N.parquet   reports of a site's nodes
