@@ -274,8 +274,9 @@ BREAKAGES = (
     ),
     _B(
         "the end of the coordinator's log is lost", "deployment/protocol/coordinator_log.py",
-        "        for line in self._file.read().splitlines():\n            yield",
-        "        for line in self._file.read().splitlines()[:-1]:\n            yield",
+        "        for line in self._file.read().splitlines():\n            _, entry",
+        "        for line in self._file.read().splitlines()[:-1]:\n"
+        "            _, entry",
     ),
     _B(
         "a compacted log forgets which stages have begun", "deployment/protocol/coordinator_snapshot.py",
