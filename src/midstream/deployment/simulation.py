@@ -26,13 +26,13 @@ from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
-    Beginning,
     ChangeTopology,
+    CoordinatorInput,
     DeployQuery,
+    InitialTopology,
     ReplacePlans,
     TakeReport,
-    Told,
-    tell,
+    handle,
 )
 from midstream.deployment.protocol.invariants import check_at_rest, check_committed, check_retention
 from midstream.deployment.protocol.lost_nodes import LostNodeQuestion, answer_for_lost_node, with_earlier_stages
@@ -209,8 +209,8 @@ class Simulation:
         self._places: dict[NodeId, _Place] = {}
         self._log = CoordinatorLog() if coordinators is Coordinator else None
         """None for other coordinators: what they are told may have no form for a log. They must not crash."""
-        self._note(Beginning.of(topology))
-        self._untold: list[Told] = []
+        self._note(InitialTopology.of(topology))
+        self._untold: list[CoordinatorInput] = []
         self._disks: dict[NodeId, Mapping[str, bytes]] = {}
         """What lost nodes have stored."""
         self._lost_stages: set[StageId] = set()
@@ -498,16 +498,16 @@ class Simulation:
 
     # Control messages
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: CoordinatorInput) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
         if not self.coordinator_is_up:
             self._untold.append(told)
             return
-        instructions = tell(self.coordinator, told)
+        instructions = handle(self.coordinator, told)
         self._note(told)
         self._instruct(instructions, planned=True)
 
-    def _note(self, told: Beginning | Told) -> None:
+    def _note(self, told: InitialTopology | CoordinatorInput) -> None:
         if self._log is not None:
             self._log.append([("", told)])
 
@@ -516,7 +516,7 @@ class Simulation:
             self.watcher.reported(report)
             told = TakeReport(report)
             self._note(told)
-            self._instruct(tell(self.coordinator, told))
+            self._instruct(handle(self.coordinator, told))
             if self.coordinator.committed > self._last_checked:
                 self._last_checked = self.coordinator.committed
                 check_committed(self.coordinator, report.query, self.nodes)

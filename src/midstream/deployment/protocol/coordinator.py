@@ -312,7 +312,7 @@ class Coordinator:
             redeployment,
             by_stage,
             contexts,
-            Marker(query, known.generation, redeployment.marker, passed_on_by),
+            Marker(query, known.generation, passed_on_by),
             entry_stages(self.plan, self.topology, before, after, unacted, passed_on_by),
             set(contexts),
             unacted,

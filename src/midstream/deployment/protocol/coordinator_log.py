@@ -24,7 +24,13 @@ from typing import BinaryIO
 import msgspec
 
 from midstream.deployment.protocol.coordinator import Coordinator
-from midstream.deployment.protocol.coordinator_requests import Beginning, Told, request_from_json, request_to_json, tell
+from midstream.deployment.protocol.coordinator_requests import (
+    CoordinatorInput,
+    InitialTopology,
+    handle,
+    request_from_json,
+    request_to_json,
+)
 from midstream.deployment.protocol.coordinator_snapshot import CoordinatorSnapshot
 from midstream.deployment.topology.topology import Topology
 from midstream.errors import MalformedMessage
@@ -56,7 +62,7 @@ class CoordinatorLog:
             file.close()
             raise
 
-    def append(self, entries: Iterable[tuple[str, Beginning | Told]]) -> None:
+    def append(self, entries: Iterable[tuple[str, InitialTopology | CoordinatorInput]]) -> None:
         """Make entries durable, each with the name of the request it came from (empty if it has none)."""
         lines = []
         self._file.seek(0, os.SEEK_END)
@@ -103,7 +109,7 @@ class CoordinatorLog:
             self._file.truncate(end)
             raise
 
-    def __iter__(self) -> Iterator[CoordinatorSnapshot | Beginning | Told]:
+    def __iter__(self) -> Iterator[CoordinatorSnapshot | InitialTopology | CoordinatorInput]:
         """All entries in order."""
         self._file.seek(0)
         for line in self._file.read().splitlines():
@@ -115,13 +121,13 @@ class CoordinatorLog:
         """A coordinator that has been told all entries."""
         coordinator: Coordinator | None = None
         for entry in self:
-            if isinstance(entry, Beginning | CoordinatorSnapshot):
+            if isinstance(entry, InitialTopology | CoordinatorSnapshot):
                 assert coordinator is None, "a log begins once"
-                coordinator = begin(entry.topology()) if isinstance(entry, Beginning) else entry.coordinator()
+                coordinator = begin(entry.topology()) if isinstance(entry, InitialTopology) else entry.coordinator()
             elif coordinator is None:
                 raise MalformedMessage("the coordinator's log is damaged", detail="Its first entry is missing.")
             else:
-                tell(coordinator, entry)
+                handle(coordinator, entry)
         assert coordinator is not None, "only a log that has begun is replayed"
         return coordinator
 

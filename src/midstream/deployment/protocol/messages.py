@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.deployment.placement.global_plan import NodeId, StageId
-from midstream.deployment.placement.reconfiguration_marker import MarkerEntries
 from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
 
@@ -77,12 +76,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Marker:
-    """A reconfiguration marker: passes along the edges of one query and makes stages act on their contexts."""
+    """A reconfiguration marker: passes along the edges of one query and makes stages act on their contexts.
+
+    What fragments are to do (ISQD's marker lists it), the nodes know from their deployment contexts.
+    """
 
     query: str
     generation: int
-    entries: MarkerEntries
-    """What fragments are to do. The nodes know it already from their deployment contexts."""
     passed_on_by: frozenset[StageId]
     """The stages that have others after them which are to act: the marker goes no further than needed."""
 

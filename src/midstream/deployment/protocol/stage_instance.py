@@ -19,7 +19,6 @@ import pyarrow as pa
 from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.deployment.placement.global_plan import Stage, StageId
-from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
 from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
 from midstream.deployment.protocol.messages import Content, Data, Marker, Path
@@ -274,7 +273,6 @@ class _DataHeader(msgspec.Struct, frozen=True, tag="data"):
 class _MarkerHeader(msgspec.Struct, frozen=True, tag="marker"):
     query: str
     generation: int
-    entries: list[tuple[str, int, str, int | None]]
     passed_on_by: list[str]
 
 
@@ -285,11 +283,7 @@ class _Header(msgspec.Struct, frozen=True):
 def content_to_bytes(content: Content) -> bytes:
     """A message of an edge's log, for storage or for the way."""
     if isinstance(content, Marker):
-        entries = [
-            (fragment, version, entry.action.value, entry.new_version)
-            for (fragment, version), entry in content.entries.items()
-        ]
-        header = _MarkerHeader(content.query, content.generation, entries, sorted(content.passed_on_by))
+        header = _MarkerHeader(content.query, content.generation, sorted(content.passed_on_by))
         return to_bytes(_Header(header), [])
     rows = content.rows
     arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
@@ -302,11 +296,7 @@ def content_from_bytes(data: bytes) -> Content:
     header, batches = from_bytes(data, _Header)
     if isinstance(header.content, _MarkerHeader):
         marker = header.content
-        entries = {
-            (fragment, version): MarkerEntry(Action(action), new_version)
-            for fragment, version, action, new_version in marker.entries
-        }
-        return Marker(marker.query, marker.generation, entries, frozenset(marker.passed_on_by))
+        return Marker(marker.query, marker.generation, frozenset(marker.passed_on_by))
     (batch,) = batches
     valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
     return Data(ReceivedRows(valid_from, valid_to, batch.columns[2:]), header.content.frontier)

@@ -24,13 +24,13 @@ import msgspec
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
-    Beginning,
+    CoordinatorInput,
     DeployQuery,
+    InitialTopology,
     TakeReport,
-    Told,
+    handle,
     request_from_json,
     request_to_json,
-    tell,
 )
 from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.status import QueryStatus, query_statuses
@@ -68,12 +68,12 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     """Where each stage is, or is to be."""
     queries: list[QueryStatus]
     topology: msgspec.Raw
-    """The nodes and links that there are, as a ``Beginning``."""
+    """The nodes and links that there are, as a ``InitialTopology``."""
 
     def current_topology(self) -> Topology:
         """The topology as the coordinator knows it."""
         beginning = request_from_json(bytes(self.topology))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         return beginning.topology()
 
 
@@ -98,7 +98,7 @@ class CoordinatorProcess:
         reports = sorted(
             path for site in self._layout.sites for path in self._directory.reports(site).glob("[!_]*.parquet")
         )
-        told: list[tuple[str, Told]] = []
+        told: list[tuple[str, CoordinatorInput]] = []
         instructions: list[Instruction] = []
         for path in requests:
             instructions += self._take_request(path, told)
@@ -132,14 +132,14 @@ class CoordinatorProcess:
         """Repeat what has not been answered."""
         self._send(self.coordinator.ask_again())
 
-    def _take_request(self, path: Path, told: list[tuple[str, Told]]) -> list[Instruction]:
+    def _take_request(self, path: Path, told: list[tuple[str, CoordinatorInput]]) -> list[Instruction]:
         if path.name in self._log.origins:
             return []
         try:
             request = request_from_json(path.read_bytes())
-            if isinstance(request, Beginning | TakeReport):
+            if isinstance(request, InitialTopology | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
-            instructions = tell(self.coordinator, request)
+            instructions = handle(self.coordinator, request)
         except MidstreamError as problem:
             write_whole(path.with_suffix(".refused"), str(problem).encode())
             path.unlink()
@@ -178,7 +178,7 @@ class CoordinatorProcess:
             {query: coordinator.generation(query) for query in queries},
             {stage: node for query in queries for stage, node in coordinator.placement.of(query).nodes.items()},
             query_statuses(coordinator),
-            msgspec.Raw(request_to_json(Beginning.of(coordinator.topology))),
+            msgspec.Raw(request_to_json(InitialTopology.of(coordinator.topology))),
         )
         write_whole(self._directory.status, msgspec.json.encode(status))
 

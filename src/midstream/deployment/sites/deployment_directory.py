@@ -32,7 +32,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.protocol.coordinator_requests import Beginning, Request, request_from_json, request_to_json
+from midstream.deployment.protocol.coordinator_requests import (
+    InitialTopology,
+    Request,
+    request_from_json,
+    request_to_json,
+)
 from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.sites.durable_files import unique_name, write_whole
 from midstream.deployment.sites.file_names import file_name
@@ -99,7 +104,7 @@ class DeploymentDirectory:
         for site in layout.sites:
             directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
             directory.feeds(site).mkdir(parents=True, exist_ok=True)
-        beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
+        beginning = msgspec.Raw(request_to_json(InitialTopology.of(topology)))
         write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
         return directory
 
@@ -118,9 +123,9 @@ class DeploymentDirectory:
     def layout(self) -> SiteLayout:
         return self._read().layout
 
-    def beginning(self) -> Beginning:
+    def beginning(self) -> InitialTopology:
         beginning = request_from_json(bytes(self._read().beginning))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         return beginning
 
     # Sites
@@ -145,7 +150,7 @@ class DeploymentDirectory:
         except FileNotFoundError:
             return False
         beginning = request_from_json(bytes(reported.topology))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         layout = self.layout()
         return not any(layout.site_of(node.id) == site for node in beginning.nodes)
 
