@@ -38,10 +38,8 @@ from midstream.deployment.protocol.invariants import check_at_rest, check_commit
 from midstream.deployment.protocol.lost_nodes import LostNodeQuestion, answer_for_lost_node, with_earlier_stages
 from midstream.deployment.protocol.messages import (
     Control,
-    Data,
     EnterMarker,
     Envelope,
-    Numbered,
     Prepare,
     ProvideState,
     Report,
@@ -51,6 +49,8 @@ from midstream.deployment.protocol.messages import (
 )
 from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime, Outgoing
 from midstream.deployment.protocol.node_storage import restored_node, store_node
+from midstream.deployment.simulation_costs import Costs, Unreliability, bytes_of, rows_arrived, rows_in
+from midstream.deployment.simulation_watcher import Delivery, Figures, Watcher
 from midstream.deployment.topology.topology import Link, Topology
 from midstream.deployment.topology.topology_events import (
     AddLink,
@@ -60,64 +60,12 @@ from midstream.deployment.topology.topology_events import (
     RemoveNode,
     TopologyEvent,
 )
-from midstream.engine.state.window_store import ReceivedRows
 from midstream.errors import BadTopology, NotSettled
 
 __all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
-_ENVELOPE_BYTES = 100
 _COMPACT_AFTER = 20
 """The coordinator's log is compacted when it has more entries."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """How long things take, in milliseconds."""
-
-    step: float = 0.1
-    """A node's step, whatever it does."""
-    row: float = 0.001
-    """Per row that a node takes."""
-    control: float = 1.0
-    """A message between the coordinator and a node, one way."""
-    context: float = 0.0
-    """Per deployment context that a node prepares."""
-    plan: float = 0.1
-    """Per query that the coordinator plans anew."""
-    call: float = 0.0
-    """What a message to a node takes the thread of the coordinator that sends it: once for each context in it."""
-    threads: int | None = None
-    """How many queries the coordinator serves at once, each in a thread of its own; None: all."""
-    cores: int | None = None
-    """How many nodes can work at once, if all are on one machine: more take longer in proportion; None: any number."""
-    monitor: float = 0.0
-    """Until the coordinator hears of a change of the topology."""
-    ask_again: float = 50.0
-    """How often nodes and coordinator repeat what has not been answered."""
-
-
-@dataclass(frozen=True)
-class Unreliability:
-    """How often control messages go wrong."""
-
-    lost: float = 0.0
-    doubled: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.lost < 1 and 0 <= self.doubled <= 1):
-            raise BadTopology(
-                f"control messages cannot be lost with probability {self.lost} and doubled with {self.doubled}",
-                hint="Both are between 0 and 1, and some messages must arrive.",
-            )
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Results that have reached a sink."""
-
-    time: float
-    query: str
-    rows: ReceivedRows
 
 
 @dataclass
@@ -147,37 +95,6 @@ class _Place:
     stored: dict[str, bytes] = field(default_factory=dict)
     owned: tuple[StageId, ...] = ()
     """The stages that ran here when their owners were last checked."""
-
-
-@dataclass
-class Figures:
-    """What happened in a simulation."""
-
-    envelopes: int = 0
-    bytes: int = 0
-    state_bytes: int = 0
-    control_messages: int = 0
-    lost_envelopes: int = 0
-    most_buffered: int = 0
-    """The most messages that were seen in one outbox, which is looked at when questions are repeated."""
-    steps: int = 0
-    """How often a node took what had come."""
-
-
-class Watcher:
-    """Sees what happens in a simulation. This one ignores it."""
-
-    def heard(self, node: NodeId, message: Control) -> None:
-        """A node gets a control message."""
-
-    def reported(self, report: Report) -> None:
-        """The coordinator gets a report."""
-
-    def sent(self, envelope: Envelope) -> None:
-        """An envelope sets off over a link."""
-
-    def passed(self) -> None:
-        """Something has happened."""
 
 
 class Simulation:
@@ -373,7 +290,7 @@ class Simulation:
         control, place.control = place.control, []
         envelopes, place.envelopes = place.envelopes, []
         arrivals, place.arrivals = place.arrivals, []
-        work = self.costs.step + self.costs.row * (sum(map(_rows_in, envelopes)) + sum(map(_rows_arrived, arrivals)))
+        work = self.costs.step + self.costs.row * (sum(map(rows_in, envelopes)) + sum(map(rows_arrived, arrivals)))
         work += self.costs.context * sum(len(m.contexts) for m in control if isinstance(m, Prepare))
         out = place.node.step(control, envelopes, arrivals)
         self.figures.steps += 1
@@ -453,7 +370,7 @@ class Simulation:
 
     def _send(self, wire: _Wire, envelope: Envelope) -> None:
         self.watcher.sent(envelope)
-        size = _bytes_of(envelope)
+        size = bytes_of(envelope)
         self.figures.envelopes += 1
         self.figures.bytes += size
         if isinstance(envelope.message, StateChunk):
@@ -597,24 +514,3 @@ def _query_of(message: Control) -> str:
     if isinstance(message, EnterMarker):
         return message.marker.query
     return message.stage if isinstance(message, RerouteState | RescueState | ProvideState) else message.query
-
-
-def _rows_in(envelope: Envelope) -> int:
-    message = envelope.message
-    if isinstance(message, Numbered) and isinstance(message.content, Data):
-        return len(message.content.rows)
-    return 0
-
-
-def _rows_arrived(arrival: Arrival) -> int:
-    return 0 if arrival.table is None else arrival.table.num_rows
-
-
-def _bytes_of(envelope: Envelope) -> int:
-    message = envelope.message
-    if isinstance(message, StateChunk):
-        return _ENVELOPE_BYTES + len(message.data)
-    if isinstance(message, Numbered) and isinstance(message.content, Data):
-        rows = message.content.rows
-        return _ENVELOPE_BYTES + 16 * len(rows) + sum(int(column.nbytes) for column in rows.columns)
-    return _ENVELOPE_BYTES

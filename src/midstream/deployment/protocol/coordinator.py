@@ -41,6 +41,7 @@ from midstream.deployment.placement.placement import Placement, QueryPlacement
 from midstream.deployment.placement.placement_amendment import QueryAmendment, StageMove, amend
 from midstream.deployment.placement.placement_strategy import PlacementStrategy
 from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.event_checks import check_events
 from midstream.deployment.protocol.generation import Generation, stage_contexts
 from midstream.deployment.protocol.messages import (
     Abort,
@@ -67,8 +68,8 @@ from midstream.deployment.protocol.messages import (
 from midstream.deployment.protocol.query_state import QueryState
 from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
-from midstream.deployment.topology.topology_events import AddNode, LoseNode, RemoveNode, TopologyEvent
-from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, did_you_mean
+from midstream.deployment.topology.topology_events import LoseNode, TopologyEvent
+from midstream.errors import AlreadyRunning, MigrationRefused, NotRunning, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
@@ -113,8 +114,7 @@ class Coordinator:
         Only what cannot be true is refused, and the removal of nodes that are needed. A query for which the change
         leaves no room waits for it (:meth:`problem`).
         """
-        self._check_returning(events)
-        self._check_removals(events)
+        check_events(events, self.topology, self.plan, self.placement, self.queries.values())
         busy = {query for query, known in self.queries.items() if known.running is not None}
         waiting = self._waiting_for_room()
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
@@ -462,50 +462,6 @@ class Coordinator:
         for stage in [stage for stage, node in generation.resuming.items() if node in lost]:
             del generation.resuming[stage]
             generation.returned.add(stage)
-
-    def _check_returning(self, events: Sequence[TopologyEvent]) -> None:
-        """A node that was lost may come back, as an empty one, when nothing refers to the lost one any more."""
-        for event in events:
-            if isinstance(event, AddNode) and not self._is_there(event.node.id) and self._is_in_use(event.node.id):
-                raise BadTopology(
-                    f'node "{event.node.id}" was lost, and its stages have not all been rescued',
-                    hint="Add it when no generation is under way, or under another name.",
-                )
-
-    def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
-        """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
-        being_redeployed = [
-            known for known in self.queries.values() if known.running is not None or known.problem is not None
-        ]
-        for event in events:
-            if isinstance(event, RemoveNode):
-                self._check_nothing_is_pinned_to(event.node)
-            if isinstance(event, RemoveNode) and any(self._uses(known, event.node) for known in being_redeployed):
-                raise BadTopology(
-                    f'node "{event.node}" cannot be removed now',
-                    detail="It runs a query that is being redeployed, or that waits for room.",
-                    hint="Remove it when the query is settled.",
-                )
-
-    def _check_nothing_is_pinned_to(self, node: NodeId) -> None:
-        for stage in self.placement.stages_on(node):
-            if self.plan.stages[stage].pinned_to == node:
-                raise BadTopology(
-                    f'node "{node}" cannot be removed: stage "{stage}" can run nowhere else',
-                    hint="Sources and sinks stay where they are. Report the node as lost if it is gone.",
-                )
-
-    def _is_in_use(self, node: NodeId) -> bool:
-        """Whether a deployment refers to a node."""
-        return any(self._uses(known, node) for known in self.queries.values())
-
-    def _uses(self, known: QueryState, node: NodeId) -> bool:
-        generation = known.running
-        moves = () if generation is None else generation.moves.values()
-        used = {fragment.node for fragment in known.deployed.fragments.values()}
-        used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
-        used |= {end for move in moves for end in (move.source, move.target) if end is not None}
-        return node in used
 
     def _is_there(self, node: NodeId) -> bool:
         """Whether a node can be asked for what it holds."""

@@ -39,3 +39,12 @@ class QueryState:
     """Whether the topology has changed since the generation under way was planned."""
     problem: str | None = None
     """Why it waits for room; it is tried again whenever the topology or another query's placement changes."""
+
+    def uses(self, node: NodeId) -> bool:
+        """Whether the query's deployment, or a change of it, refers to a node."""
+        generation = self.running
+        moves = () if generation is None else generation.moves.values()
+        used = {fragment.node for fragment in self.deployed.fragments.values()}
+        used |= {*self.given_up.values(), *(() if generation is None else generation.nodes)}
+        used |= {end for move in moves for end in (move.source, move.target) if end is not None}
+        return node in used

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from midstream.deployment.placement.global_plan import NodeId, StageId
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
@@ -60,15 +61,15 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     is_idle: bool
     committed: int
     """How many generations have been carried out."""
-    under_way: dict[str, str]
-    """The phase of each generation under way, by query."""
-    generations: dict[str, int]
-    """The latest generation of each query."""
-    stages: dict[str, str]
-    """Where each stage is, or is to be."""
     queries: list[QueryStatus]
     topology: msgspec.Raw
     """The nodes and links that there are, as a ``InitialTopology``."""
+
+    @property
+    def stages(self) -> dict[StageId, NodeId]:
+        """Where each stage runs."""
+        fragments = [fragment for query in self.queries for fragment in query.fragments]
+        return {stage: fragment.node for fragment in fragments for stage in fragment.stages}
 
     def current_topology(self) -> Topology:
         """The topology as the coordinator knows it."""
@@ -170,13 +171,9 @@ class CoordinatorProcess:
 
     def _write_status(self) -> None:
         coordinator = self.coordinator
-        queries = list(coordinator.plan.queries)
         status = CoordinatorStatus(
             coordinator.is_idle,
             coordinator.committed,
-            {generation.query: generation.phase for generation in coordinator.under_way()},
-            {query: coordinator.generation(query) for query in queries},
-            {stage: node for query in queries for stage, node in coordinator.placement.of(query).nodes.items()},
             query_statuses(coordinator),
             msgspec.Raw(request_to_json(InitialTopology.of(coordinator.topology))),
         )
