@@ -457,9 +457,10 @@ class _Player(DeploymentWatcher):
         events: list[TopologyEvent] = [AddLink(Link(node, SINK)) for node in missing]
         stuck = [node for node in self._actual.leaving if self._actual.state_path(node, SINK) is None]
         events += [LoseNode(node) for node in stuck]
-        if nodes[SINK].slots is not None:
-            # Beside the cloud: also what follows a stage on the cloud finds room there.
-            events += [AddNode(Node(ROOM)), AddLink(Link(ROOM, SINK, is_peer=True))]
+        # Beside all nodes with few slots: also what must run between two stages there finds room.
+        few = [n.id for n in self._actual.nodes.values() if n.slots is not None and n.id not in self._sources]
+        if few:
+            events += [AddNode(Node(ROOM)), *(AddLink(Link(ROOM, node, is_peer=True)) for node in few)]
         self._change(events)
 
 
