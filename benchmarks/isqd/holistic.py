@@ -169,7 +169,7 @@ class HolisticCoordinator(Coordinator):
         return instructions
 
     def _begin_query(self, change: Any) -> list[Instruction]:
-        known = self._queries[change.query]
+        known = self.queries[change.query]
         known.generation += 1
         planned = redeploy_holistically(self.plan, known.deployed, change.after, self.topology)
         calls: dict[str, dict[str, tuple[NodeId, Call]]] = {phase: {} for phase in PHASES}
@@ -209,7 +209,7 @@ class HolisticCoordinator(Coordinator):
         if redeployment.phase < len(PHASES):
             return self._phase(redeployment)
         del self._under_way[redeployment.query]
-        self._queries[redeployment.query].deployed = redeployment.after
+        self.queries[redeployment.query].deployed = redeployment.after
         self.committed += 1
         return self._next()
 
@@ -225,7 +225,7 @@ class HolisticCoordinator(Coordinator):
                 assert above is not None
                 edge = above
             final = redeployment.final.get(edge, BEGINNING)
-            kept = self._kept_for(self._queries[redeployment.query].plans, stage)
+            kept = self._kept_for(self.queries[redeployment.query].plans, stage)
             earliest = min(earliest, BEGINNING if final == BEGINNING or kept == NEVER else final - kept)
         return earliest
 

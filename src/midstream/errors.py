@@ -48,6 +48,7 @@ __all__ = [
     "NoControlDirectory",
     "NoFreeSlot",
     "NotRunning",
+    "NotSettled",
     "NotStreaming",
     "NotSupported",
     "PackageMissing",
@@ -432,6 +433,12 @@ class BadDeploymentFile(TopologyError):
     """A file that describes a deployment does not fit together."""
 
     code = "M6010"
+
+
+class NotSettled(TopologyError):
+    """A simulated deployment does not come to rest, however long it is waited for."""
+
+    code = "M6011"
 
 
 def shortened(text: str) -> str:

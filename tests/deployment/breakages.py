@@ -56,9 +56,9 @@ BREAKAGES = (
     # What moves with a stage
     _B(
         "an empty state is moved", NODE,
-        "instance = self.instances.restored(context.plan, files)",
-        "instance = self.instances.restored(context.plan, files)\n"
-        "        instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
+        "instance = self.instances.restored(context.plan, files())",
+        "instance = self.instances.restored(context.plan, files())\n"
+        "            instance.cell = None if context.plan.plan is None else type(instance.cell)(context.plan.plan)",
     ),
     _B(
         "cursors are not moved", INSTANCE,
@@ -199,8 +199,8 @@ BREAKAGES = (
     # The coordinator
     _B(
         "a stage is resumed before its call back is confirmed", COORDINATOR,
-        "                generation.called_back[stage] = target\n",
-        "                generation.called_back[stage] = target\n"
+        "target not in self.topology.nodes):\n                generation.called_back[stage] = target\n",
+        "target not in self.topology.nodes):\n                generation.called_back[stage] = target\n"
         "                instructions.append((move.source, Resume(generation.query, generation.number, stage)))\n",
     ),
     _B(
@@ -221,6 +221,43 @@ BREAKAGES = (
         "lost states are not rescued", COORDINATOR,
         "if stage in lost and stage not in generation.called_back", "if False",
     ),
+    _B(
+        "a lost node is told to abort", COORDINATOR,
+        "        if self._is_there(node):\n            return [(node, Abort(query, generation, (stage,)))]",
+        "        if True:\n            return [(node, Abort(query, generation, (stage,)))]",
+    ),
+    _B(
+        "a stage begins again whose first node is lost", COORDINATOR,
+        "if stage not in known.begun and target in lost:", "if False:",
+        test="tests/deployment/test_lost_nodes.py",
+    ),
+    _B(
+        "a generation is given up in which stages begin", GENERATION,
+        "return not self.before.nodes or any(stage not in begun for stage in self.uninstalled)",
+        "return False",
+        test="tests/deployment/test_lost_nodes.py",
+    ),
+    _B(
+        "a site answers that has not heard of a loss", "deployment/sites/connectivity.py",
+        "return self.losses.get(node, 0) >= losses", "return True",
+        test="tests/deployment/test_sites_without_spark.py",
+    ),
+    _B(
+        "what a node stored before an earlier loss is forgotten", "deployment/protocol/lost_nodes.py",
+        "    return {**kept, **stored}", "    return dict(stored)",
+        test="tests/deployment/test_sites_without_spark.py",
+    ),
+    _B(
+        "a query that waits for room is not tried again", COORDINATOR,
+        "        waiting = self._waiting_for_room()\n", "        waiting: list[str] = []\n",
+        test="tests/deployment/test_waiting_for_room.py",
+    ),
+    _B(
+        "a stage that ran nowhere looks for its state on its new node", COORDINATOR,
+        "stage: move.source or known.lost_with.get(stage) or generation.uninstalled[stage]",
+        "stage: move.source or generation.uninstalled[stage]",
+        test="tests/deployment/test_waiting_for_room.py",
+    ),
     _B("lost nodes are waited for", COORDINATOR, "self._wait_no_longer_for(lost, generation)", "pass"),
     _B(
         "a stage that came back is thought to have moved", COORDINATOR,
@@ -237,8 +274,17 @@ BREAKAGES = (
     ),
     _B(
         "the end of the coordinator's log is lost", "deployment/protocol/coordinator_log.py",
-        "        for line in self._file.read().splitlines():\n            yield",
-        "        for line in self._file.read().splitlines()[:-1]:\n            yield",
+        "        for line in self._file.read().splitlines():\n            _, entry",
+        "        for line in self._file.read().splitlines()[:-1]:\n"
+        "            _, entry",
+    ),
+    _B(
+        "a compacted log forgets which stages have begun", "deployment/protocol/coordinator_snapshot.py",
+        "known.begun, known.lost_with = set(query.begun), dict(query.lost_with)", "pass",
+    ),
+    _B(
+        "a compacted log forgets generations", "deployment/protocol/coordinator_snapshot.py",
+        "QueryState(by_stage, query.deployed, query.generation)", "QueryState(by_stage, query.deployed)",
     ),
     _B(
         "questions are asked without patience", "deployment/protocol/patience.py",

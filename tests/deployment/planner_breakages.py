@@ -105,7 +105,7 @@ ALL = (
     ),
     fault(
         "an edge that waits for a state waits where it is", AMENDMENT,
-        "None if edge in change.waiting_for_state else frozenset", "frozenset",
+        "None if edge in change.waiting else frozenset", "frozenset",
         ANY_BATCHES,
     ),
     fault(
@@ -151,6 +151,21 @@ ALL = (
     fault(
         "slots are not counted", SLOTS,
         "        self._taken[node] += 1", "        pass",
+        ANY_BATCHES,
+    ),
+    fault(
+        "a query that waits for room gives its slots to others", AMENDMENT,
+        "                # Those that took its slots are placed anew: it keeps them.\n"
+        "                waiting[found.query] = str(found.problem)",
+        "                waiting[found.query] = str(found.problem)\n"
+        "                keep = [c for c in changes if c.before.query != found.query]\n"
+        "                amendments = _amend_queries(plan, topology, placement, keep, affected, strategy, has_left)\n"
+        "                break",
+        CASES,
+    ),
+    fault(
+        "a change without room is refused", AMENDMENT,
+        "if is_asked_for and found.query not in reconsidered:", "if found.query not in reconsidered:",
         ANY_BATCHES,
     ),
     fault(

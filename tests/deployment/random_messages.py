@@ -5,7 +5,6 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from midstream import ContinuousQuery, Stream
-from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
 from midstream.deployment.placement.stage_plans import stage_plans
 from midstream.deployment.protocol.messages import (
     Abort,
@@ -20,6 +19,7 @@ from midstream.deployment.protocol.messages import (
     DrainStage,
     EnterMarker,
     Envelope,
+    InspectLostNode,
     Installed,
     Marker,
     MigrateStage,
@@ -63,10 +63,7 @@ def rows(draw):
     return ReceivedRows(begins, ends, [pa.array(texts, pa.string()), pa.array(begins)])
 
 
-entries = st.dictionaries(
-    st.tuples(names, numbers), st.builds(MarkerEntry, st.sampled_from(Action), st.none() | numbers), max_size=3
-)
-markers = st.builds(Marker, names, numbers, entries, st.frozensets(names, max_size=3))
+markers = st.builds(Marker, names, numbers, st.frozensets(names, max_size=3))
 carried = st.one_of(
     st.builds(Connect, names, numbers),
     st.builds(Numbered, names, numbers, numbers, st.builds(Data, rows(), times) | markers),
@@ -94,7 +91,8 @@ control = st.one_of(
     st.builds(Abort, names, numbers, paths),
     st.builds(Resume, names, numbers, names),
     st.builds(RerouteState, names, numbers, paths),
-    st.builds(RescueState, names, numbers, names),
+    st.builds(RescueState, names, numbers, names, numbers),
+    st.builds(InspectLostNode, names, numbers, names, names, numbers),
     st.builds(ProvideState, names, numbers, st.dictionaries(names, st.binary(max_size=9), max_size=3)),
     st.builds(MigrateStage, names, names, numbers, st.just({"plan": [1, None]}), names, st.just({"share": 0.5})),
 )

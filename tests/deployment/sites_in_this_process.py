@@ -14,13 +14,22 @@ from random import Random
 import pyarrow as pa
 
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
-from midstream.deployment.protocol.messages import ProvideState, RescueState
+from midstream.deployment.protocol.lost_nodes import LostNodeQuestion, answer_for_lost_node
+from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.coordinator_process import CoordinatorProcess
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import unique_name
-from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, read_messages, spread, write_messages
-from midstream.deployment.sites.node_group import NodeGroup, stored_stage_of_group
+from midstream.deployment.sites.message_file import (
+    CONTROL,
+    REPORT,
+    TICK,
+    MessageRow,
+    read_messages,
+    spread,
+    write_messages,
+)
+from midstream.deployment.sites.node_group import NodeGroup, stored_by_lost_node
 from midstream.deployment.sites.site_input import FEED, InputRow, group_input
 from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
 
@@ -93,14 +102,18 @@ class SiteInThisProcess:
     def _publish(self, others: dict[str, SiteInThisProcess]) -> None:
         for row in self.output.publish():
             question = message_from_bytes(row.blob) if row.kind == RESCUE else None
-            if isinstance(question, RescueState):
+            if isinstance(question, LostNodeQuestion):
                 old = others[self.layout.site_of(question.lost_node)]
                 stored = old.state[self.layout.group_of(question.lost_node)]
-                files = stored_stage_of_group(stored, question.lost_node, question.stage, is_gone=old.is_lost)
-                if files is not None:
-                    found = message_to_bytes(ProvideState(question.stage, question.generation, files))
-                    name = f"{unique_name()}.parquet"
-                    write_messages(self._own_inbox() / name, [MessageRow(CONTROL, row.node, found)])
+                files = stored_by_lost_node(stored, question.lost_node, question.losses, is_gone=old.is_lost)
+                found = None if files is None else answer_for_lost_node(question, files)
+                name = f"{unique_name()}.parquet"
+                if isinstance(found, Report):
+                    reports = self.directory.reports(self.name) / name
+                    write_messages(reports, [MessageRow(REPORT, found.node, message_to_bytes(found))])
+                elif found is not None:
+                    answer = MessageRow(CONTROL, row.node, message_to_bytes(found))
+                    write_messages(self._own_inbox() / name, [answer])
 
     def _files(self) -> list[Path]:
         messages = self.directory.inbox(self.name, "x").parent.glob("*/[!_]*.parquet")

@@ -127,7 +127,7 @@ def test_a_lost_node_is_not_waited_for():
     deployment.tell(Prepare)
     deployment.report()
     told = deployment.coordinator.apply([LoseNode("N5")])
-    assert (("N6", RescueState(O4, 2, "N5"))) in [*told, *deployment.coordinator.ask_again(everything=True)]
+    assert (("N6", RescueState(O4, 2, "N5", 1))) in [*told, *deployment.coordinator.ask_again(everything=True)]
     (generation,) = deployment.coordinator.under_way()
     assert O4 not in generation.unacted and O4 in generation.uninstalled
 
@@ -168,3 +168,21 @@ def test_the_edges_of_stages_are_named_by_their_producers():
     deployment = SmallDeployment()
     assert deployment.coordinator.plan.stages[O5].inputs == ("q/distinct-1", O4)
     assert deployment.coordinator.placement.of("q").routes[O2] == ("N8", "N5")
+
+
+def test_a_stage_that_is_cut_off_keeps_its_route_when_its_fragment_is_updated():
+    # As a random case has found: it had none when its link was there again.
+    deployment = SmallDeployment()
+    deployment.move([RemoveLink("N3", "N2")])
+    deployment.move(MOVE)
+    deployment.feed("N7", "a", (1, 5))
+    deployment.feed("N8", "b", (2, 5))
+    for _ in range(30):
+        deployment.tell(object)
+        deployment.carry()
+        deployment.report()
+        deployment.control += deployment.coordinator.ask_again()
+    assert deployment.where(O4) == ["N6"] and deployment.coordinator.is_idle
+    assert deployment.nodes["N3"].running[O5].output.route == ("N3", "N2", "N1")
+    deployment.move([AddLink(Link("N3", "N2"))])
+    assert deployment.end() == [5]

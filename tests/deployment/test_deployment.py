@@ -7,6 +7,8 @@ import pytest
 
 from midstream import ContinuousQuery, MidstreamError, Stream
 from midstream.deployment import AddLink, Deployment, Link, LoseNode, Node, RemoveLink, RemoveNode, Topology, move
+from midstream.deployment.simulation import Unreliability
+from midstream.deployment.topology.topology_events import EventBatch
 from midstream.errors import (
     BadPlan,
     BadTopology,
@@ -17,6 +19,7 @@ from midstream.errors import (
     MissingColumn,
     NoFreeSlot,
     NotRunning,
+    NotSettled,
     PushedTypeMismatch,
     SinkUnreachable,
     UnknownLink,
@@ -226,3 +229,38 @@ def test_a_deployment_keeps_a_topology_of_its_own():
     deployment.settle()
     assert given.link("d1", "e1") is not None
     assert deployment.topology.link("d1", "e2") is not None
+
+
+@pytest.mark.parametrize("latency, bandwidth, lost", [(90_000.0, None, 0.0), (0.0, None, 0.97)])
+def test_a_deployment_settles_however_slow_its_links_are(latency, bandwidth, lost):
+    slow = Topology(
+        [Node("cloud"), Node("e1"), Node("d1"), Node("d2"), Node("d3")],
+        [Link("e1", "cloud", latency, bandwidth), *(Link(f"d{n}", "e1", latency, bandwidth) for n in (1, 2, 3))],
+    )
+    deployment = Deployment(slow, unreliability=Unreliability(lost))
+    deployment.deploy("q", QUERY, sources=SOURCES, sink="cloud")
+    pushed(deployment, range(10))
+    deployment.finish()
+    assert_same_bag(deployment.results("q"), expected(10))
+
+
+def test_a_deployment_that_does_not_settle_says_so():
+    deployment = deployed()
+    deployment.apply(move("d1", "e1", "e2"))
+    with pytest.raises(NotSettled, match="has not come to rest within 0 ms"):
+        deployment.simulation.run_until_quiet(0.0)
+    deployment.settle()
+
+
+@pytest.mark.parametrize("lost, doubled", [(1.0, 0.0), (-0.1, 0.0), (float("nan"), 0.0), (0.0, 1.5)])
+def test_losses_that_cannot_be_are_refused(lost, doubled):
+    with pytest.raises(BadTopology):
+        Unreliability(lost, doubled)
+
+
+@pytest.mark.parametrize("time", [-1.0, float("nan"), float("inf")])
+def test_times_that_cannot_be_are_refused(time):
+    with pytest.raises(BadTopology):
+        deployed().run_for(time)
+    with pytest.raises(BadTopology):
+        EventBatch(time, ())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
 from midstream.deployment.protocol.messages import Data
 from midstream.engine.state.window_store import ReceivedRows
+from tests.deployment.small_deployment import O2, SmallDeployment
 from tests.examples import random_examples
 
 ROUTE, OTHER = ("a", "b"), ("a", "c")
@@ -177,3 +178,13 @@ def test_whatever_the_way_does_each_message_is_taken_once_and_in_order(steps):
                 way.extend((producer.generation, number, content) for number, content in producer.unsent())
                 deliver()
     assert taken == list(range(made))
+
+
+def test_an_outbox_is_trimmed_by_acknowledgements_and_so_is_what_is_stored_of_it():
+    deployment = SmallDeployment()
+    for number in range(50):
+        deployment.feed("N8", "b", (number, number % 3))
+        deployment.settle()
+    source = deployment.nodes["N8"].running[O2]
+    assert source.output.next_number >= 50 and not source.output.messages
+    assert not [key for key in source.save() if key.startswith("message/")]

@@ -6,8 +6,12 @@ import pyarrow as pa
 import pytest
 
 from midstream import Stream
-from midstream.deployment.simulation import Costs
-from midstream.deployment.topology.topology import Link, Node
+from midstream.algebra.window_spec import NEVER
+from midstream.deployment.protocol.coordinator import Coordinator
+from midstream.deployment.protocol.messages import Aborted, Commit, Committed, InspectLostNode, Installed
+from midstream.deployment.protocol.node_runtime import NodeRuntime
+from midstream.deployment.simulation import Costs, Simulation
+from midstream.deployment.topology.topology import Link, Node, Topology
 from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink, RemoveNode
 from midstream.testing import Change, CrashNode, DeploymentCase, QueryCase, Scenario, Step
 
@@ -98,3 +102,76 @@ def test_a_source_comes_back_after_other_stages_have_moved_without_it():
     move = Change((LoseNode("e1"), AddLink(Link("d2", "e2"))))
     played = case(Step(50.0, Change((LoseNode("d1"),))), Step(40.0, move), Step(60.0, back)).check()
     assert played.met["node added"] == 1
+
+
+def test_a_stage_of_a_first_deployment_whose_node_is_lost_begins_once():
+    coordinator = Coordinator(Topology(case().nodes, case().links))
+    (query,) = case().queries
+    told = dict(coordinator.deploy(query.stage_plans(0)))
+    join = "q/join-1"
+    for node in ("cloud", "d1", "d2"):
+        for report in NodeRuntime(node).step([told[node]]).reports:
+            coordinator.take(report)
+    asked = coordinator.apply([LoseNode("e1"), *TO_CLOUD])
+    assert ("cloud", InspectLostNode("q", 1, join, "e1", 1)) in asked, (
+        "it is not known whether the join has begun there"
+    )
+    (generation,) = coordinator.under_way()
+    assert generation.number == 1 and generation.phase == "mark"
+    following = coordinator.take(Installed("e1", "q", 1, join))
+    commits = [(node, message) for node, message in following if isinstance(message, Commit)]
+    for node, _ in commits:
+        following += coordinator.take(Committed(node, "q", 1))
+    (generation,) = coordinator.under_way()
+    (context,) = (c for own in generation.contexts.values() for c in own if c.stage == join)
+    assert generation.number == 2 and context.awaits_state, "it goes on from what e1 has stored"
+
+
+def test_a_stage_that_never_began_on_its_lost_node_begins_elsewhere_without_a_state():
+    coordinator = Coordinator(Topology(case().nodes, case().links))
+    (query,) = case().queries
+    told = dict(coordinator.deploy(query.stage_plans(0)))
+    join = "q/join-1"
+    for node in ("cloud", "d1", "d2"):
+        for report in NodeRuntime(node).step([told[node]]).reports:
+            coordinator.take(report)
+    coordinator.apply([LoseNode("e1"), *TO_CLOUD])
+    following = coordinator.take(Aborted("e1", "q", 1, join))
+    for node, _ in [i for i in following if isinstance(i[1], Commit)]:
+        coordinator.take(Committed(node, "q", 1))
+    (generation,) = coordinator.under_way()
+    (context,) = (c for own in generation.contexts.values() for c in own if c.stage == join)
+    assert generation.number == 2 and not context.awaits_state
+
+
+@pytest.mark.parametrize("when", [0.5, 1.05, 1.5, 2.5, 3.5])
+def test_a_node_is_lost_during_the_first_deployment(when):
+    simulation = Simulation(Topology(case().nodes, case().links))
+    (query,) = case().queries
+    simulation.deploy(query.stage_plans(0))
+    for device, stream in (("d1", "a"), ("d2", "b")):
+        simulation.feed(device, stream, pa.table([[1], [7]], schema=SCHEMA))
+    simulation.run_until(when)
+    simulation.change_topology([LoseNode("e1"), *TO_CLOUD])
+    simulation.run_until_quiet()
+    simulation.check_at_rest()
+    for device, stream in (("d1", "a"), ("d2", "b")):
+        simulation.feed(device, stream, pa.table([[2], [7]], schema=SCHEMA))
+        simulation.feed(device, stream, None, NEVER)
+    simulation.run_until_quiet()
+    assert sum(len(delivery.rows) for delivery in simulation.deliveries) == 4
+
+
+def test_a_source_answers_that_it_runs_when_a_generation_that_was_given_up_is_aborted():
+    # Its stage never ended there: the node was removed and has come back.
+    coordinator = Coordinator(Topology(case().nodes, case().links))
+    (query,) = case().queries
+    for node, message in coordinator.deploy(query.stage_plans(0)):
+        for report in NodeRuntime(node).step([message]).reports:
+            coordinator.take(report)
+    known = coordinator.queries["q"]
+    known.running = None
+    known.given_up[3, "q/a@d1"] = "d1"
+    assert not coordinator.is_idle
+    coordinator.take(Installed("d1", "q", 3, "q/a@d1"))
+    assert coordinator.is_idle

@@ -1,5 +1,6 @@
 """A node: what it does with each message, also with those that come twice, late or for somebody else."""
 
+import msgspec
 import pytest
 
 from midstream.deployment.protocol.messages import (
@@ -18,9 +19,11 @@ from midstream.deployment.protocol.messages import (
     Resume,
     Resumed,
     StateChunk,
+    StateCursor,
 )
 from midstream.deployment.protocol.node_runtime import NodeRuntime, chunks_of
 from midstream.deployment.protocol.node_storage import store_node, stored_stage
+from midstream.deployment.protocol.status import node_status
 from tests.deployment.small_deployment import O2, O4, SmallDeployment
 
 
@@ -91,13 +94,29 @@ def test_state_is_installed_when_the_last_chunk_has_come_whatever_came_twice(mov
     assert late.envelopes[0].message.next == len(chunks), "N5 is told that all have come"
 
 
-def test_damaged_state_is_not_installed(moving):
+def test_a_damaged_snapshot_is_refused_and_sent_again(moving):
     chunks = moving.chunks()
     last = chunks[-1]
     damaged = StateChunk(O4, 2, last.message.number, last.message.count, last.message.data[:-1] + b"?")
-    with pytest.raises(AssertionError, match="not what was sent"):
-        moving.n6.step(envelopes=[*chunks[:-1], Envelope(last.path, damaged, 2)])
-    assert O4 not in moving.n6.running
+    out = moving.n6.step(envelopes=[*chunks[:-1], Envelope(last.path, damaged, 2)])
+    assert O4 not in moving.n6.running and O4 in moving.n6.awaiting
+    assert "[M3011] the snapshot of a stage is damaged" in node_status(moving.n6).refusal
+    assert out.envelopes[-1].message == StateCursor(O4, 2, 0), "all of it is to be sent again"
+    moving.deployment.envelopes += out.envelopes
+    moving.deployment.settle()
+    assert moving.deployment.where(O4) == ["N6"]
+
+
+def test_a_snapshot_whose_state_and_cursors_disagree_is_refused(moving):
+    storage: dict[str, bytes] = {}
+    store_node(moving.n5, storage)
+    files = stored_stage(storage, O4)
+    edges = msgspec.json.decode(files["edges"])
+    edges["inputs"][0]["next_number"] += 1
+    bad = ProvideState(O4, 2, files | {"edges": msgspec.json.encode(edges)})
+    assert moving.n6.step([bad]).reports == []
+    assert "is inconsistent" in node_status(moving.n6).refusal and O4 in moving.n6.awaiting
+    assert Installed("N6", "q", 2, O4) in moving.n6.step([ProvideState(O4, 2, files)]).reports
 
 
 def test_an_abort_before_the_state_has_come_keeps_the_stage_from_beginning(moving):

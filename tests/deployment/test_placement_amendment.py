@@ -231,15 +231,48 @@ def test_a_node_whose_state_has_nowhere_to_go_cannot_be_removed():
     assert case.amend("+ac", "+bc", LoseNode("e")).lost_state == ["join"], "a loss is a fact"
 
 
-def test_a_stage_for_which_no_node_has_room_is_refused_and_nothing_changes():
+def test_a_query_without_room_stays_where_it_is_and_follows_when_there_is_room():
+    case = Case("ae be ec fc", f=0, c=1)
+    before = case.nodes()
+    amendment = case.amend("-ae", "+af", "-be", "+bf")
+    assert amendment.waiting["q"].startswith('[M6007] no node has a free slot for stage "join" of query "q"')
+    assert case.topology.path("a", "f") == ("a", "f"), "what has happened is known"
+    assert case.nodes() == before and amendment.cut_off == ["a", "b"]
+    again = amend(case.plan, case.topology, case.placement, [AddNode(Node("g"))], reconsider=["q"])
+    assert "q" in again.waiting and not again.queries
+    roomy = [RemoveLink("f", "c"), AddLink(Link("f", "g")), AddLink(Link("g", "c"))]
+    again = amend(case.plan, case.topology, case.placement, roomy, reconsider=["q"])
+    assert not again.waiting and case.nodes()["join"] == "g" and not list(case.placement.cut_off())
+
+
+def test_the_stages_of_a_lost_node_run_nowhere_if_no_node_has_room():
+    case = Case("ae be ec fc", f=0, c=1)
+    amendment = case.amend(LoseNode("e"), "+af", "+bf")
+    assert "q" in amendment.waiting and "join" not in case.nodes()
+    assert list(amendment.moves) == [StageMove("join", "e", None)]
+
+
+def test_a_removal_for_which_no_node_has_room_is_refused_and_nothing_changes():
     case = Case("ae be ec fc", f=0, c=1)
     before = case.placement.of("q")
     with pytest.raises(NoFreeSlot) as refusal:
-        case.amend("-ae", "+af", "-be", "+bf")
+        case.amend(RemoveNode("e"), "+af", "+bf")
     assert refusal.value.code == "M6007"
     assert refusal.value.message == 'no node has a free slot for stage "join" of query "q"'
-    assert case.placement.of("q") is before
-    assert case.topology.path("a", "e") == ("a", "e") and case.topology.link("a", "f") is None
+    assert case.placement.of("q") is before and "e" in case.topology.nodes
+
+
+def test_a_query_without_room_does_not_keep_others_from_moving():
+    def query(name: str, device: str) -> list[Stage]:
+        source, map_, sink = (f"{name}{stage}" for stage in (1, 2, 3))
+        return [Stage(source, name, (), device), Stage(map_, name, (source,)), Stage(sink, name, (map_,), "c")]
+
+    # p2 would take the slot of q2, which has to stay: both wait. o2 moves.
+    plan = [*query("o", "d"), *query("p", "a"), *query("q", "b")]
+    case = Case("ae bf dh ec fc gc hc ic", plan, e=1, f=1, g=0, c=3)
+    amendment = case.amend("-ae", "+af", "-bf", "+bg", "-dh", "+di")
+    assert set(amendment.waiting) == {"p", "q"}
+    assert (case.nodes()["o2"], case.nodes()["p2"], case.nodes()["q2"]) == ("i", "e", "f")
 
 
 def test_slots_that_are_given_up_in_a_batch_can_be_taken_in_it():

@@ -26,7 +26,7 @@ from midstream.deployment.placement.placement import Placement, QueryPlacement
 from midstream.deployment.placement.placement_amendment import Amendment, QueryAmendment, amend
 from midstream.deployment.placement.reconfiguration_marker import Action
 from midstream.deployment.topology.topology import Link, Topology
-from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, RemoveNode, TopologyEvent
 from midstream.errors import NoFreeSlot, SinkUnreachable, StateOutOfReach, TopologyError
 from tests.deployment.random_deployments import Model, random_events, random_plan, random_topology, spread
 from tests.examples import EXAMPLES, random_examples
@@ -43,6 +43,8 @@ class World:
         self.placement = Placement()
         self.plan = random_plan(random, self.topology, queries)
         self.deployed: dict[str, DeployedQuery] = {}
+        self.waiting: set[str] = set()
+        """Queries that wait for room."""
         for query in list(self.plan.queries):
             before = state(self.topology, self.placement)
             try:
@@ -58,11 +60,13 @@ class World:
         model = self.model.copy()
         model.apply(events)
         try:
-            amendment = amend(self.plan, self.topology, self.placement, events)
+            amendment = amend(self.plan, self.topology, self.placement, events, reconsider=self.waiting)
         except (NoFreeSlot, StateOutOfReach):
+            assert any(isinstance(event, RemoveNode) for event in events), "facts are not refused"
             assert state(self.topology, self.placement) == before
             return None
         self.model = model
+        self.waiting = set(amendment.waiting)
         return amendment
 
     def stages_above(self, edge: StageId) -> list[StageId]:
@@ -103,6 +107,9 @@ def check_placement(world: World, placed: QueryPlacement) -> None:
     plan, model = world.plan, world.model
     for stage in map(plan.stages.__getitem__, plan.stages_of(placed.query)):
         node = placed.nodes.get(stage.id)
+        if placed.query in world.waiting:
+            assert node is None or node in model.nodes or node in model.leaving
+            continue
         assert node is None or node in model.nodes
         if stage.pinned_to is not None:
             assert node == (stage.pinned_to if stage.pinned_to in model.nodes else None)
@@ -120,6 +127,8 @@ def check_placement(world: World, placed: QueryPlacement) -> None:
             route = placed.routes[edge]
             assert (route[0], route[-1]) == (start, end)
             assert set(pairwise(route)) <= model.carries_rows()
+        elif placed.query in world.waiting:
+            assert placed.cut_off[edge] is None, "any change may make room"
         elif placed.cut_off[edge] is None:
             links = model.carries_state(with_leaving=False)
             assert any(

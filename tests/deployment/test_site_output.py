@@ -32,7 +32,7 @@ def output(directory, number):
         [Envelope(("e 1", "cloud"), Connect("edge", number))],
         [Committed("e 1", "q", number)],
         [("q", rows), ("q", rows)],
-        [("e 1", RescueState("s", 1, "cloud"))],
+        [("e 1", RescueState("s", 1, "cloud", 1))],
     )
     found = group_output(out, directory.layout())
     return pa.Table.from_pylist([vars(row) for row in found], schema=OUTPUT_SCHEMA)

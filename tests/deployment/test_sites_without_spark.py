@@ -1,5 +1,6 @@
 """Sites, their files and the coordinator's process: killed between any two steps, nothing is lost or repeated."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.deployment.placement.stage_plans import stage_plans
 from midstream.deployment.protocol.coordinator_requests import ChangeTopology, DeployQuery, ReplacePlans
-from midstream.deployment.protocol.messages import Commit, DeployStage, Prepare
+from midstream.deployment.protocol.messages import Commit, DeployStage, Prepare, RescueState
+from midstream.deployment.protocol.node_storage import stored_stage
+from midstream.deployment.sites import coordinator_process
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.node_group import GroupInput, NodeGroup, stored_stage_of_group
+from midstream.deployment.sites.node_group import GroupInput, NodeGroup, stored_by_lost_node
 from midstream.deployment.topology.topology import Link, Node, Topology
 from midstream.deployment.topology.topology_events import AddLink, AddNode, LoseNode, RemoveLink
 from midstream.errors import BadTopology, PathProblem
@@ -137,6 +140,66 @@ def test_the_nodes_of_a_dead_site_are_rescued(tmp_path):
     run.check()
 
 
+def test_a_move_to_a_dead_site_is_given_up_when_its_nodes_are_lost(tmp_path):
+    run = Run(tmp_path, sites={"west": ["e1"], "east": ["e2"], "centre": ["cloud", "e3", *DEVICES]})
+    run.feed()
+    run.deployment.work_until_quiet()
+    run.deployment.sites["east"].is_lost = True
+    run.move("e2")
+    run.deployment.work(3)
+    assert not run.deployment.coordinator.coordinator.is_idle
+    events = [AddLink(Link(device, "e3")) for device in DEVICES]
+    run.directory.submit(ChangeTopology((LoseNode("e2"), *events)))
+    run.deployment.work_until_quiet(100)
+    run.feed()
+    run.finish()
+    run.check()
+
+
+def test_a_source_that_is_lost_twice_goes_on_from_its_latest_state(tmp_path):
+    run = Run(tmp_path)
+    for _ in range(2):
+        run.feed()
+        run.deployment.work_until_quiet()
+        run.directory.submit(ChangeTopology((LoseNode("d2"),)))
+        run.deployment.work_until_quiet()
+        run.directory.submit(ChangeTopology((AddNode(Node("d2")), AddLink(Link("d2", "e1")))))
+        run.deployment.work_until_quiet()
+    run.feed()
+    run.finish()
+    run.check()
+
+
+def test_a_node_that_is_lost_again_before_it_got_its_state_back_still_has_it():
+    plans = stage_plans("a query", ContinuousQuery(TEXT, STREAMS).plan(), SOURCES, "cloud")
+    source = next(plan for plan in plans if plan.stage.pinned_to == "d1")
+    deploy = DeployStage(source, ("d1", "e1"))
+    group = NodeGroup(lambda node: True)
+    group.step(GroupInput([("d1", Prepare("a query", 1, (deploy,)))], connectivity=Connectivity.of(1, topology())))
+    for losses in (1, 2):
+        again = Prepare("a query", losses + 1, (replace(deploy, awaits_state=True),))
+        there = Connectivity.of(losses + 1, topology(), {"d1": losses})
+        group.step(GroupInput([("d1", again)], connectivity=there))
+        assert not group.nodes["d1"].running
+    stored = {key: data for key, data in group.changes().items() if data is not None}
+    group = NodeGroup.restored(lambda node: True, stored)
+    group.step(GroupInput([("d1", RescueState(source.stage.id, 3, "d1", 2))]))
+    assert source.stage.id in group.nodes["d1"].running
+
+
+def test_a_group_that_has_not_heard_of_a_second_loss_does_not_answer_with_the_first_snapshot():
+    plans = stage_plans("a query", ContinuousQuery(TEXT, STREAMS).plan(), SOURCES, "cloud")
+    source = next(plan for plan in plans if plan.stage.pinned_to == "d1")
+    group = NodeGroup(lambda node: True)
+    there = Connectivity.of(1, topology())
+    group.step(GroupInput([("d1", Prepare("a query", 1, (DeployStage(source, ("d1", "e1")),)))], connectivity=there))
+    lost = Connectivity.of(2, topology(), {"d1": 1})
+    first = RescueState(source.stage.id, 2, "d1", 1)
+    second = RescueState(source.stage.id, 4, "d1", 2)
+    out = group.step(GroupInput([("cloud", first), ("cloud", second)], connectivity=lost))
+    assert out.rescues == [("cloud", second)]
+
+
 def test_the_plan_of_a_deployed_query_is_replaced(tmp_path):
     text = (
         "SELECT a.id AS a, b.id AS b, c.id AS c FROM a [RANGE 40], b [RANGE 40], a [RANGE 20] c "
@@ -208,7 +271,7 @@ def test_a_lost_node_returns_when_its_stages_run_elsewhere(tmp_path):
     returning = ChangeTopology((AddNode(Node("e1")), AddLink(Link("e1", "cloud"))))
     too_early = run.directory.submit(returning)
     run.deployment.coordinator.look()
-    assert "its stages do not run elsewhere yet" in run.directory.outcome(too_early)
+    assert "its stages have not all been rescued" in run.directory.outcome(too_early)
     run.directory.submit(ChangeTopology(tuple(AddLink(Link(device, "e2")) for device in DEVICES)))
     run.deployment.work_until_quiet()
     taken = run.directory.submit(returning)
@@ -231,4 +294,21 @@ def test_a_node_that_was_lost_and_is_back_has_nothing_of_what_it_had():
     assert not group.nodes["d1"].running
     stored = {key: data for key, data in group.changes().items() if data is not None}
     assert not NodeGroup.restored(lambda node: True, stored).nodes["d1"].running
-    assert stored_stage_of_group(stored, "d1", source.stage.id, is_gone=False)
+    assert stored_stage(stored_by_lost_node(stored, "d1", 1, is_gone=False), source.stage.id)
+    assert stored_by_lost_node(stored, "d1", 2, is_gone=False) is None, "it has not heard of a second loss"
+
+
+def test_the_coordinators_log_and_old_requests_do_not_grow_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator_process, "COMPACT_AFTER", 5)
+    monkeypatch.setattr(coordinator_process, "KEPT_REQUESTS", 2)
+    run = Run(tmp_path)
+    for edge in ["e2", "e3", "e1", "e2"]:
+        run.feed()
+        run.move(edge)
+        run.deployment.work_until_quiet()
+        run.deployment.restart_coordinator()
+    assert len(list(run.directory.requests.iterdir())) <= 3
+    assert run.deployment._log.entries > 20 > run.deployment._log.lines
+    assert run.deployment.coordinator.coordinator.committed == 5
+    run.finish()
+    run.check()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from midstream.deployment.protocol.wire_format import (
     CHECKSUM_BYTES,
+    WIRE_FORMAT,
     _checksum,
     message_from_bytes,
     message_from_json,
@@ -67,16 +68,24 @@ def test_bytes_that_are_cut_off_are_refused(message, data):
 @pytest.mark.parametrize(
     "body",
     [
-        (2, "Commit", {"query": "q", "generation": 1}),
-        (1, "Unknown", {}),
-        (1, "Commit", {"query": "q"}),
-        (1, "Commit", {"query": "q", "generation": "1"}),
-        (1, "Commit", None),
-        (1, "StagePlan", {"stage": {}}),
-        (1, "Envelope", {"path": ["a"], "place": 1, "kind": "Connect", "message": {"edge": "e", "generation": 0}}),
-        (1, "Envelope", {"path": ["a"], "place": 0, "kind": "Commit", "message": {"query": "q", "generation": 0}}),
-        (1, "Numbered", {"edge": "e", "generation": 0, "number": 0, "content": struct.pack("<II", 5, 5)}),
-        (1,),
+        (WIRE_FORMAT + 1, "Commit", {"query": "q", "generation": 1}),
+        (WIRE_FORMAT, "Unknown", {}),
+        (WIRE_FORMAT, "Commit", {"query": "q"}),
+        (WIRE_FORMAT, "Commit", {"query": "q", "generation": "1"}),
+        (WIRE_FORMAT, "Commit", None),
+        (WIRE_FORMAT, "StagePlan", {"stage": {}}),
+        (
+            WIRE_FORMAT,
+            "Envelope",
+            {"path": ["a"], "place": 1, "kind": "Connect", "message": {"edge": "e", "generation": 0}},
+        ),
+        (
+            WIRE_FORMAT,
+            "Envelope",
+            {"path": ["a"], "place": 0, "kind": "Commit", "message": {"query": "q", "generation": 0}},
+        ),
+        (WIRE_FORMAT, "Numbered", {"edge": "e", "generation": 0, "number": 0, "content": struct.pack("<II", 5, 5)}),
+        (WIRE_FORMAT,),
     ],
 )
 def test_what_is_no_message_is_refused(body):

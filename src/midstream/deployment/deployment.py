@@ -65,8 +65,6 @@ from midstream.runtime.watermark import watermark_ticks
 
 __all__ = ["Deployment", "move"]
 
-LONGEST_SETTLING_MS = 600_000.0
-
 
 def move(child: NodeId, parent: NodeId, new_parent: NodeId, latency_ms: float = 0.0) -> list[TopologyEvent]:
     """The events of a node that leaves one parent and joins another."""
@@ -225,20 +223,8 @@ class Deployment:
         self._simulation.change_topology(checked_events(events))
 
     def settle(self) -> None:
-        """Let time pass until nothing is under way and all rows have arrived that can.
-
-        Raises if that takes longer than ``LONGEST_SETTLING_MS`` of virtual time. What is under way goes on.
-        """
-        simulation, end = self._simulation, self.now + LONGEST_SETTLING_MS
-        while not simulation.is_quiet:
-            if self.now >= end:
-                minutes = round(LONGEST_SETTLING_MS / 60_000)
-                raise BadTopology(
-                    f"the deployment has not come to rest within {minutes} minutes of its time",
-                    detail="What is under way goes on.",
-                    hint="Over links of high latency or low bandwidth, let more time pass: run_for(milliseconds).",
-                )
-            simulation.run_until(self.now + simulation.costs.ask_again)
+        """Let time pass until nothing is under way and all rows have arrived that can. NotSettled if that never is."""
+        self._simulation.run_until_quiet()
 
     def run_for(self, milliseconds: float) -> None:
         """Let time pass."""

@@ -26,22 +26,20 @@ from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
-    Beginning,
     ChangeTopology,
+    CoordinatorInput,
     DeployQuery,
+    InitialTopology,
     ReplacePlans,
     TakeReport,
-    Told,
-    tell,
+    handle,
 )
 from midstream.deployment.protocol.invariants import check_at_rest, check_committed, check_retention
+from midstream.deployment.protocol.lost_nodes import LostNodeQuestion, answer_for_lost_node, with_earlier_stages
 from midstream.deployment.protocol.messages import (
-    Abort,
     Control,
-    Data,
     EnterMarker,
     Envelope,
-    Numbered,
     Prepare,
     ProvideState,
     Report,
@@ -50,7 +48,9 @@ from midstream.deployment.protocol.messages import (
     StateChunk,
 )
 from midstream.deployment.protocol.node_runtime import Arrival, NodeRuntime, Outgoing
-from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.protocol.node_storage import restored_node, store_node
+from midstream.deployment.simulation_costs import Costs, Unreliability, bytes_of, rows_arrived, rows_in
+from midstream.deployment.simulation_watcher import Delivery, Figures, Watcher
 from midstream.deployment.topology.topology import Link, Topology
 from midstream.deployment.topology.topology_events import (
     AddLink,
@@ -60,54 +60,12 @@ from midstream.deployment.topology.topology_events import (
     RemoveNode,
     TopologyEvent,
 )
-from midstream.engine.state.window_store import ReceivedRows
+from midstream.errors import BadTopology, NotSettled
 
 __all__ = ["Costs", "Delivery", "Figures", "Simulation", "Unreliability", "Watcher"]
 
-_ENVELOPE_BYTES = 100
-
-
-@dataclass(frozen=True)
-class Costs:
-    """How long things take, in milliseconds."""
-
-    step: float = 0.1
-    """A node's step, whatever it does."""
-    row: float = 0.001
-    """Per row that a node takes."""
-    control: float = 1.0
-    """A message between the coordinator and a node, one way."""
-    context: float = 0.0
-    """Per deployment context that a node prepares."""
-    plan: float = 0.1
-    """Per query that the coordinator plans anew."""
-    call: float = 0.0
-    """What a message to a node takes the thread of the coordinator that sends it: once for each context in it."""
-    threads: int | None = None
-    """How many queries the coordinator serves at once, each in a thread of its own; None: all."""
-    cores: int | None = None
-    """How many nodes can work at once, if all are on one machine: more take longer in proportion; None: any number."""
-    monitor: float = 0.0
-    """Until the coordinator hears of a change of the topology."""
-    ask_again: float = 50.0
-    """How often nodes and coordinator repeat what has not been answered."""
-
-
-@dataclass(frozen=True)
-class Unreliability:
-    """How often control messages go wrong."""
-
-    lost: float = 0.0
-    doubled: float = 0.0
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Results that have reached a sink."""
-
-    time: float
-    query: str
-    rows: ReceivedRows
+_COMPACT_AFTER = 20
+"""The coordinator's log is compacted when it has more entries."""
 
 
 @dataclass
@@ -139,37 +97,6 @@ class _Place:
     """The stages that ran here when their owners were last checked."""
 
 
-@dataclass
-class Figures:
-    """What happened in a simulation."""
-
-    envelopes: int = 0
-    bytes: int = 0
-    state_bytes: int = 0
-    control_messages: int = 0
-    lost_envelopes: int = 0
-    most_buffered: int = 0
-    """The most messages that were seen in one outbox, which is looked at when questions are repeated."""
-    steps: int = 0
-    """How often a node took what had come."""
-
-
-class Watcher:
-    """Sees what happens in a simulation. This one ignores it."""
-
-    def heard(self, node: NodeId, message: Control) -> None:
-        """A node gets a control message."""
-
-    def reported(self, report: Report) -> None:
-        """The coordinator gets a report."""
-
-    def sent(self, envelope: Envelope) -> None:
-        """An envelope sets off over a link."""
-
-    def passed(self) -> None:
-        """Something has happened."""
-
-
 class Simulation:
     """A topology with queries on it, and its clock."""
 
@@ -199,10 +126,10 @@ class Simulation:
         self._places: dict[NodeId, _Place] = {}
         self._log = CoordinatorLog() if coordinators is Coordinator else None
         """None for other coordinators: what they are told may have no form for a log. They must not crash."""
-        self._note(Beginning.of(topology))
-        self._untold: list[Told] = []
-        self._disks: dict[NodeId, list[dict[str, bytes]]] = {}
-        """What lost nodes have stored; several times if a name was used again."""
+        self._note(InitialTopology.of(topology))
+        self._untold: list[CoordinatorInput] = []
+        self._disks: dict[NodeId, Mapping[str, bytes]] = {}
+        """What lost nodes have stored."""
         self._lost_stages: set[StageId] = set()
         self._owners: dict[StageId, NodeId] = {}
         self._coordinators, self._nodes = coordinators, nodes
@@ -231,18 +158,39 @@ class Simulation:
 
     def run_until(self, time: float) -> None:
         """Let time pass."""
+        if not self.now <= time < float("inf"):
+            raise BadTopology(f"time cannot pass from {self.now} ms to {time} ms")
         while self._events and self._events[0][0] <= time:
             self.now, _, action = heapq.heappop(self._events)
             action()
             self.watcher.passed()
         self.now = time
 
-    def run_until_quiet(self, at_most: float = 600_000.0) -> None:
-        """Let time pass until all rows have reached their sinks and no generation is under way."""
-        end = self.now + at_most
+    def run_until_quiet(self, at_most: float | None = None) -> None:
+        """Let time pass until all rows have reached their sinks and no generation is under way.
+
+        NotSettled if that takes longer than ``at_most``: by default ten minutes, and more where links are slow or
+        control messages are lost.
+        """
+        patience = self._patience() if at_most is None else at_most
+        end = self.now + patience
         while not self.is_quiet:
-            assert self._events and self.now < end, "the deployment does not come to rest"
+            if self.now >= end:
+                raise NotSettled(
+                    f"the deployment has not come to rest within {patience:g} ms",
+                    detail="Rows or messages are still on their way, or are lost again and again.",
+                    hint="Look at status(). Links may be too slow, or messages lost too often.",
+                )
             self.run_until(self.now + self.costs.ask_again)
+
+    def _patience(self) -> float:
+        """How long a deployment may take to come to rest that will: it grows with its slowest link, and with losses."""
+        slowest = max(
+            (wire.latency + (0.0 if wire.bandwidth is None else self._chunk_bytes / wire.bandwidth))
+            for wire in [_Wire(0.0, None), *self._wires.values()]
+        )
+        arriving = max(0.03, 1.0 - self._unreliability.lost)
+        return 600_000.0 + 40 * slowest + 1000 * (self.costs.ask_again + 2 * self.costs.control) / arriving**2
 
     @property
     def is_quiet(self) -> bool:
@@ -342,7 +290,7 @@ class Simulation:
         control, place.control = place.control, []
         envelopes, place.envelopes = place.envelopes, []
         arrivals, place.arrivals = place.arrivals, []
-        work = self.costs.step + self.costs.row * (sum(map(_rows_in, envelopes)) + sum(map(_rows_arrived, arrivals)))
+        work = self.costs.step + self.costs.row * (sum(map(rows_in, envelopes)) + sum(map(rows_arrived, arrivals)))
         work += self.costs.context * sum(len(m.contexts) for m in control if isinstance(m, Prepare))
         out = place.node.step(control, envelopes, arrivals)
         self.figures.steps += 1
@@ -382,6 +330,7 @@ class Simulation:
     def _check_owners(self, place: _Place) -> None:
         """I1: no stage runs on two nodes. I3: nothing is missing in outboxes."""
         if self._checks:
+            assert not place.node.refused_snapshots, f"I2: {place.node.last_refusal}"
             check_retention(self.coordinator.plan, self.nodes, self._lost_stages)
         name, running = place.node.name, tuple(place.node.running)
         if running == place.owned:
@@ -421,7 +370,7 @@ class Simulation:
 
     def _send(self, wire: _Wire, envelope: Envelope) -> None:
         self.watcher.sent(envelope)
-        size = _bytes_of(envelope)
+        size = bytes_of(envelope)
         self.figures.envelopes += 1
         self.figures.bytes += size
         if isinstance(envelope.message, StateChunk):
@@ -459,23 +408,23 @@ class Simulation:
                     place.node.step(arrivals=place.arrivals)
                 store_node(place.node, place.stored)
                 place.is_up = False
-                self._disks.setdefault(lost, []).append(place.stored)
+                self._disks[lost] = with_earlier_stages(place.stored, self._disks.get(lost, {}))
                 self._lost_stages |= place.node.running.keys()
                 for pair in [pair for pair in self._wires if lost in pair]:
                     self._cut(*pair)
 
     # Control messages
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: CoordinatorInput) -> None:
         """The coordinator is told something that must not get lost: it waits until it is there."""
         if not self.coordinator_is_up:
             self._untold.append(told)
             return
-        instructions = tell(self.coordinator, told)
+        instructions = handle(self.coordinator, told)
         self._note(told)
         self._instruct(instructions, planned=True)
 
-    def _note(self, told: Beginning | Told) -> None:
+    def _note(self, told: InitialTopology | CoordinatorInput) -> None:
         if self._log is not None:
             self._log.append([("", told)])
 
@@ -484,7 +433,7 @@ class Simulation:
             self.watcher.reported(report)
             told = TakeReport(report)
             self._note(told)
-            self._instruct(tell(self.coordinator, told))
+            self._instruct(handle(self.coordinator, told))
             if self.coordinator.committed > self._last_checked:
                 self._last_checked = self.coordinator.committed
                 check_committed(self.coordinator, report.query, self.nodes)
@@ -509,19 +458,15 @@ class Simulation:
 
     def _hear(self, node: NodeId, message: Control) -> None:
         place = self._places.get(node)
-        if place is None and isinstance(message, Abort):
-            # Somebody reads what the lost node has stored, and answers for it.
-            for disk in self._disks.get(node, [])[-1:]:
-                for report in restored_node(node, disk).step([message]).reports:
-                    self._control_message(partial(self._take, report))
         if place is None or not place.is_up:
             return
-        if isinstance(message, RescueState):
-            disks = reversed(self._disks.get(message.lost_node, []))
-            files = next(filter(None, (stored_stage(disk, message.stage) for disk in disks)), None)
-            if files is None:
+        if isinstance(message, LostNodeQuestion):
+            answer = answer_for_lost_node(message, self._disks.get(message.lost_node, {}))
+            if isinstance(answer, Report):
+                self._control_message(partial(self._take, answer))
+            if not isinstance(answer, ProvideState):
                 return
-            message = ProvideState(message.stage, message.generation, files)
+            message = answer
         self.watcher.heard(node, message)
         place.control.append(message)
         self._schedule(place)
@@ -543,6 +488,8 @@ class Simulation:
                 self._leave(place, place.node.ask_again(), max(self.now, place.free_at))
         if self.coordinator_is_up:
             self._instruct(self.coordinator.ask_again())
+            if self._log is not None and self._log.lines > _COMPACT_AFTER and self.coordinator.can_be_compacted:
+                self._log.compact(self.coordinator)
 
     def _repeat(self, interval: float, action: Callable[[], None]) -> None:
         def act() -> None:
@@ -567,24 +514,3 @@ def _query_of(message: Control) -> str:
     if isinstance(message, EnterMarker):
         return message.marker.query
     return message.stage if isinstance(message, RerouteState | RescueState | ProvideState) else message.query
-
-
-def _rows_in(envelope: Envelope) -> int:
-    message = envelope.message
-    if isinstance(message, Numbered) and isinstance(message.content, Data):
-        return len(message.content.rows)
-    return 0
-
-
-def _rows_arrived(arrival: Arrival) -> int:
-    return 0 if arrival.table is None else arrival.table.num_rows
-
-
-def _bytes_of(envelope: Envelope) -> int:
-    message = envelope.message
-    if isinstance(message, StateChunk):
-        return _ENVELOPE_BYTES + len(message.data)
-    if isinstance(message, Numbered) and isinstance(message.content, Data):
-        rows = message.content.rows
-        return _ENVELOPE_BYTES + 16 * len(rows) + sum(int(column.nbytes) for column in rows.columns)
-    return _ENVELOPE_BYTES

@@ -32,12 +32,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.protocol.messages import RescueState
+from midstream.deployment.protocol.lost_nodes import LostNodeQuestion
+from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
-from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
+from midstream.deployment.sites.message_file import CONTROL, REPORT, TICK, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
 from midstream.errors import MidstreamError, SparkFailed
@@ -142,9 +143,12 @@ class Site:
 
     def _rescue(self, row: OutputRow) -> None:
         question = message_from_bytes(row.blob)
-        assert isinstance(question, RescueState)
+        assert isinstance(question, LostNodeQuestion)
         found = rescued_state(self._spark, self._directory, question)
-        if found is not None:
+        if isinstance(found, Report):
+            reports = self._directory.reports(self._site) / f"{unique_name()}.parquet"
+            write_messages(reports, [MessageRow(REPORT, found.node, message_to_bytes(found))])
+        elif found is not None:
             self._write([MessageRow(CONTROL, row.node, message_to_bytes(found))])
 
     def _write(self, rows: list[MessageRow]) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from midstream.deployment.protocol.messages import ProvideState, RescueState
+from midstream.deployment.protocol.lost_nodes import LostNodeAnswer, LostNodeQuestion, answer_for_lost_node
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import held_lock, write_whole
-from midstream.deployment.sites.node_group import stored_stage_of_group
+from midstream.deployment.sites.node_group import stored_by_lost_node
 from midstream.deployment.sites.site_output import SiteOutput
 from midstream.errors import AlreadyRunning, NotRunning
 from midstream.spark.cell_keys import cell_keys
@@ -24,11 +24,11 @@ from midstream.spark.cell_keys import cell_keys
 __all__ = ["check_not_lost", "rescued_state"]
 
 
-def rescued_state(spark: SparkSession, directory: DeploymentDirectory, question: RescueState) -> ProvideState | None:
-    """The snapshot that is asked for; None if it cannot be had, or not yet."""
+def rescued_state(
+    spark: SparkSession, directory: DeploymentDirectory, question: LostNodeQuestion
+) -> LostNodeAnswer | None:
+    """The answer to a question to a lost node; None if it cannot be had, or not yet."""
     site = directory.layout().site_of(question.lost_node)
-    if not (directory.checkpoint(site) / "commits").exists():
-        return None
     try:
         with held_lock(directory.lock(site), f'site "{site}"'):
             if not directory.is_without_nodes(site):
@@ -40,7 +40,7 @@ def rescued_state(spark: SparkSession, directory: DeploymentDirectory, question:
             files = _stored(spark, directory, site, question, is_gone=True)
     except AlreadyRunning:
         files = _stored(spark, directory, site, question, is_gone=False)
-    return None if files is None else ProvideState(question.stage, question.generation, files)
+    return None if files is None else answer_for_lost_node(question, files)
 
 
 def check_not_lost(directory: DeploymentDirectory, site: str) -> None:
@@ -54,8 +54,11 @@ def check_not_lost(directory: DeploymentDirectory, site: str) -> None:
 
 
 def _stored(
-    spark: SparkSession, directory: DeploymentDirectory, site: str, question: RescueState, *, is_gone: bool
+    spark: SparkSession, directory: DeploymentDirectory, site: str, question: LostNodeQuestion, *, is_gone: bool
 ) -> dict[str, bytes] | None:
+    if not (directory.checkpoint(site) / "commits").exists():
+        # The site has done nothing yet, and never will if it is gone.
+        return {} if is_gone else None
     layout = directory.layout()
     key = cell_keys(layout.groups)[layout.group_of(question.lost_node)]
     rows = (
@@ -67,4 +70,4 @@ def _stored(
         .collect()
     )
     stored = {row[0]: bytes(row[1]) for row in rows}
-    return stored_stage_of_group(stored, question.lost_node, question.stage, is_gone=is_gone)
+    return stored_by_lost_node(stored, question.lost_node, question.losses, is_gone=is_gone)

@@ -118,6 +118,8 @@ __all__ = [
 
 SINK = "cloud"
 """The node where the results of all queries are wanted."""
+ROOM = "room"
+"""A node that is added at the end, so that queries find room."""
 MOMENT_MS = 300.0
 """A step waits for its moment as long as this."""
 REST_MS = 200_000.0
@@ -427,9 +429,13 @@ class _Player(DeploymentWatcher):
                 case LoseNode():
                     self.meet("node lost")
                     self.meet_during("node lost")
+                    if event.node in self._sources:
+                        self.meet("source lost")
                     self._faults += 1
-                case AddNode():
+                case AddNode(returned):
                     self.meet("node added")
+                    if returned.id in self._sources:
+                        self.meet("source came back")
         added = {(e.link.child, e.link.parent) for e in self._last_batch if isinstance(e, AddLink)}
         if any(isinstance(event, RemoveLink) and (event.child, event.parent) in added for event in possible):
             self.meet("batch reverted")
@@ -439,7 +445,7 @@ class _Player(DeploymentWatcher):
             self.simulation.change_topology(possible)
 
     def _heal(self) -> None:
-        """Bring sources back that are gone, and connect whatever is cut off."""
+        """Bring sources back that are gone, connect whatever is cut off, and make room."""
         nodes = {node.id: node for node in self._case.nodes}
         until = self.simulation.now + REST_MS
         while gone := sorted(self._sources - self._actual.nodes.keys()) or not self._can_be_asked():
@@ -451,6 +457,10 @@ class _Player(DeploymentWatcher):
         events: list[TopologyEvent] = [AddLink(Link(node, SINK)) for node in missing]
         stuck = [node for node in self._actual.leaving if self._actual.state_path(node, SINK) is None]
         events += [LoseNode(node) for node in stuck]
+        # Beside all nodes with few slots: also what must run between two stages there finds room.
+        few = [n.id for n in self._actual.nodes.values() if n.slots is not None and n.id not in self._sources]
+        if few:
+            events += [AddNode(Node(ROOM)), *(AddLink(Link(ROOM, node, is_peer=True)) for node in few)]
         self._change(events)
 
 

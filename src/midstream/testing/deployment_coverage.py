@@ -45,6 +45,10 @@ KINDS = (
     "request refused",
     "node lost",
     "node added",
+    "source lost",
+    "source came back",
+    "query waited for room",
+    "query found room",
     *(f"node lost during {moment}" for moment in MOMENTS if moment != "quiet"),
     *(f"node crashed during {moment}" for moment in MOMENTS),
     *(f"coordinator crashed during {moment}" for moment in MOMENTS),
@@ -83,6 +87,8 @@ class DeploymentWatcher(Watcher):
         self._resumed: set[tuple[StageId, int]] = set()
         self._installed: set[tuple[StageId, int]] = set()
         self._several: set[tuple[StageId, int]] = set()
+        self._without_room: set[str] = set()
+        """The queries that wait for room."""
 
     def watch(self, simulation: Simulation) -> None:
         """Watch this one."""
@@ -149,5 +155,10 @@ class DeploymentWatcher(Watcher):
                 self._several.add((chunk.stage, chunk.generation))
 
     def passed(self) -> None:
-        if len(list(self.simulation.coordinator.under_way())) > 1:
+        coordinator = self.simulation.coordinator
+        if len(list(coordinator.under_way())) > 1:
             self.met["generations of two queries at once"] |= 1
+        waiting = {query for query in coordinator.plan.queries if coordinator.problem(query) is not None}
+        self.met["query waited for room"] += len(waiting - self._without_room)
+        self.met["query found room"] += len(self._without_room - waiting)
+        self._without_room = waiting

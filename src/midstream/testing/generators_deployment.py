@@ -5,10 +5,9 @@ made of the choices of its scenarios, then those of its topology, then those of 
 can be tried on one scenario.
 
 Topologies have a cloud, up to three layers below it, and devices at the edge where rows arise; some nodes have few
-slots, some links are slow, some neighbours are linked. Steps lean to where deployments are hard: batches follow each
-other while a generation is under way, revert each other, and come with crashes at every moment of a generation.
-Devices are cut off, and never removed or lost: a source that is lost can come back only when no generation refers to
-it, and a generation may wait for it.
+slots, some links are slow, some neighbours are linked. Sometimes the cloud has few slots, too: then queries may have to
+wait for room. Steps lean to where deployments are hard: batches follow each other while a generation is under way,
+revert each other, and come with crashes at every moment of a generation. Devices are cut off and lost, and come back.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.simulation import Costs, Unreliability
 from midstream.deployment.topology.topology import Link, Node, Topology
 from midstream.deployment.topology.topology_events import (
@@ -31,6 +31,7 @@ from midstream.deployment.topology.topology_events import (
     TopologyEvent,
     apply_events,
 )
+from midstream.errors import TopologyError
 from midstream.testing.choices import Choices, Draw, HypothesisChoices
 from midstream.testing.deployment_cases import SINK, DeploymentCase, QueryCase, with_own_lateness
 from midstream.testing.deployment_steps import (
@@ -118,6 +119,8 @@ class _DeploymentWriter:
         self._write_tiers()
         for number, scenario in enumerate(self._scenarios):
             self._write_query(f"q{number + 1}", scenario)
+        if choices.chance(4):
+            self._limit_cloud(len(self._queries) + choices.number(0, 1))
         self.topology = Topology(self._nodes, self._links)
         costs = Costs(
             step=choices.pick([0.1, 2.0]),
@@ -148,12 +151,23 @@ class _DeploymentWriter:
             self._write_tier(choices.number(1, 2))
         self._write_tier(choices.number(2, 4))
 
+    def _limit_cloud(self, slots: int) -> None:
+        """Give the cloud few slots, if the queries can be deployed all the same."""
+        limited = [Node(SINK, slots), *self._nodes[1:]]
+        coordinator = Coordinator(Topology(limited, self._links))
+        try:
+            for query in self._queries:
+                coordinator.deploy(query.stage_plans(query.plan))
+        except TopologyError:
+            return
+        self._nodes = limited
+
     def _write_tier(self, size: int) -> None:
         choices = self._choices
         above = [node for tier in self._tiers for node in tier]
         tier = [self._new_name("e") for _ in range(size)]
         for name in tier:
-            self._nodes.append(Node(name, slots=choices.pick([None, None, None, 0, 65535])))
+            self._nodes.append(Node(name, slots=choices.pick([None, None, None, 0, 1, 2, 65535])))
             parents = [choices.pick(self._tiers[-1])]
             if choices.chance(6):
                 parents.append(choices.pick(above))
@@ -233,9 +247,12 @@ class _DeploymentWriter:
         if undo and choices.chance(3):
             return self._legal(undo)
         kind = choices.pick(
-            ["devices", "devices", "devices", "cut", "edge", "edge", "peers", "remove", "lose", "lose", "add"]
+            ["devices", "devices", "devices", "cut", "edge", "edge", "peers", "remove", "lose", "lose", "source", "add"]
         )
         events: list[TopologyEvent] = []
+        if kind == "source":
+            for device in self._some(self._devices):
+                events += self._lost_source(device)
         if kind in ("devices", "cut"):
             for device in self._some(self._devices):
                 events += self._moved(device, cut=kind == "cut")
@@ -252,7 +269,7 @@ class _DeploymentWriter:
                 )
         if kind == "add" or not edges:
             name = self._new_name("e")
-            events += [AddNode(Node(name, choices.pick([None, 0]))), AddLink(self._link(name, SINK))]
+            events += [AddNode(Node(name, choices.pick([None, 0, 1]))), AddLink(self._link(name, SINK))]
         if kind in ("remove", "lose") and edges:
             # With a device's own edge node something is lost that matters.
             near = [parent for device in self._devices for parent in self.topology.next_hops(device)]
@@ -267,6 +284,15 @@ class _DeploymentWriter:
             if choices.chance(3):
                 self._undo = [AddNode(Node(gone)), AddLink(self._link(gone, SINK))]
         return self._legal(events)
+
+    def _lost_source(self, device: str) -> list[TopologyEvent]:
+        """A device is lost, or comes back. That it is removed is refused: its source can run nowhere else."""
+        if device not in self.topology.nodes:
+            return self._moved(device, cut=False)
+        (known,) = (known for known in self._nodes if known.id == device)
+        parents = [link for link in self.topology.links() if link.child == device]
+        self._undo += [AddNode(known), *map(AddLink, parents)]
+        return [RemoveNode(device) if self._choices.chance(5) else LoseNode(device)]
 
     def _moved(self, node: str, cut: bool) -> list[TopologyEvent]:
         """A node leaves its parents, and gets another one unless it is cut off. A device that is gone comes back."""

@@ -17,7 +17,7 @@ from midstream.deployment.placement.global_plan import GlobalPlan, NodeId, Stage
 from midstream.deployment.placement.placement import QueryPlacement
 from midstream.deployment.topology.topology import Topology
 
-__all__ = ["MovingStages", "moving_stages"]
+__all__ = ["MovingStages", "moving_stages", "staying_stages"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class MovingStages:
     """The stages for which a node is to be found."""
     returned: tuple[StageId, ...]
     """Of those that stay, the ones that were waiting for the node they are pinned to, which is there again."""
-    waiting_for_state: frozenset[StageId]
-    """Edges that stay cut off because a stage would have to move whose state cannot follow."""
+    waiting: frozenset[StageId]
+    """Edges that stay cut off because a stage would have to move that has no room, or whose state cannot follow."""
 
 
 def moving_stages(
@@ -44,6 +44,12 @@ def moving_stages(
     staying = {stage: node for stage, node in search.nodes.items() if stage not in moving}
     returned = tuple(stage for stage in staying if stage not in before.nodes)
     return MovingStages(before, staying, frozenset(moving), returned, frozenset(search.waiting_for_state))
+
+
+def staying_stages(plan: GlobalPlan, before: QueryPlacement, topology: Topology) -> MovingStages:
+    """A query that must move and has no room: what is there stays, also on a leaving node; the rest runs nowhere."""
+    staying = {s: node for s, node in before.nodes.items() if node in topology.nodes or node in topology.leaving}
+    return MovingStages(before, staying, frozenset(), (), frozenset(plan.stages_of(before.query)))
 
 
 class _Search:

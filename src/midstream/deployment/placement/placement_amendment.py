@@ -13,9 +13,10 @@
 
 New links improve nothing by themselves: a stage stays where it is as long as its rows get through.
 
-A removal is a request: it is refused if it would lose state. A loss is a fact: the stages on the node have lost their
-state, and the amendment lists them. Any batch is refused if a stage must move and no node has room for it. Whatever is
-refused, topology and placement stay as they were.
+A removal is a request: it is refused if it would lose state, or if no node has room for a stage that must move.
+Whatever is refused, topology and placement stay as they were. Everything else is a fact. The stages on a lost node have
+lost their state, and the amendment lists them. If no node has room, the query *waits for room*: its stages stay where
+they are, those of a lost node run nowhere, and edges without a route are cut off, until it is reconsidered.
 
 The cost follows the size of the affected queries and the number of nodes between them and the cloud, not the size of
 the topology. Queries do not depend on each other, except that they compete for slots, in the order of their names.
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field
 
 from midstream.deployment.placement.free_slots import FreeSlots
 from midstream.deployment.placement.global_plan import GlobalPlan, NodeId, StageId
-from midstream.deployment.placement.moving_stages import MovingStages, moving_stages
+from midstream.deployment.placement.moving_stages import MovingStages, moving_stages, staying_stages
 from midstream.deployment.placement.placement import Placement, QueryPlacement
 from midstream.deployment.placement.placement_strategy import BottomUp, PlacementStrategy
 from midstream.deployment.placement.stage_placement import place_stages
@@ -42,7 +43,7 @@ from midstream.deployment.topology.topology_events import (
     TopologyEvent,
     apply_events,
 )
-from midstream.errors import StateOutOfReach
+from midstream.errors import NoFreeSlot, StateOutOfReach, TopologyError
 
 __all__ = ["Amendment", "QueryAmendment", "StageMove", "amend"]
 
@@ -87,6 +88,8 @@ class Amendment:
     """What a batch of events changes: the queries that it affects, and how."""
 
     queries: Mapping[str, QueryAmendment]
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """The queries that wait for room, and which stage has none."""
 
     @property
     def moves(self) -> Iterator[StageMove]:
@@ -122,36 +125,77 @@ def amend(
     """Apply a batch of events to the topology and amend the placement.
 
     ``leave_alone`` names queries that keep their placement whatever the events: they are reconsidered later.
-    ``reconsider`` names queries to look at whatever the events: their placement was put back to an earlier one (a
-    redeployment was given up), which the topology may no longer allow. Slots that others have taken meanwhile are not
-    taken from them: until the query has moved, a node may run more stages than it has slots.
+    ``reconsider`` names queries to look at whatever the events: they wait for room, or their placement was put back to
+    an earlier one (a redeployment was given up), which the topology may no longer allow. Slots that others have taken
+    meanwhile are not taken from them: until the query has moved, a node may run more stages than it has slots.
     """
+    reconsidered = set(reconsider)
+    waiting: dict[str, str] = {}
     with topology.transaction():
         affected = _affected_edges(topology, placement, events)
         affected = {query: edges for query, edges in affected.items() if query not in leave_alone}
-        for query in reconsider:
+        for query in reconsidered:
             affected.setdefault(query, set()).update(placement.of(query).routes)
         has_left = frozenset(topology.leaving)
         apply_events(topology, events)
-        slots = FreeSlots(topology, placement)
-        changes = []
-        for query in sorted(affected):
-            change = moving_stages(plan, placement.of(query), topology, affected[query])
-            for stage in change.moving:
-                if (node := change.before.nodes.get(stage)) is not None:
-                    slots.release(node)
-            changes.append((change, affected[query]))
-        for change, _ in changes:
-            for stage in change.returned:
-                slots.take(change.staying[stage], plan.stages[stage])
-        amendments = [
-            _amend_query(plan, topology, slots, change, examined, strategy or BottomUp(), has_left)
-            for change, examined in changes
-        ]
+        while True:
+            changes = [
+                staying_stages(plan, placement.of(query), topology)
+                if query in waiting
+                else moving_stages(plan, placement.of(query), topology, edges)
+                for query, edges in sorted(affected.items())
+            ]
+            try:
+                amendments = _amend_queries(plan, topology, placement, changes, affected, strategy, has_left)
+                break
+            except _CannotBePlaced as found:
+                is_asked_for = any(isinstance(event, RemoveNode) for event in events)
+                if is_asked_for and found.query not in reconsidered:
+                    raise found.problem from None
+                # Those that took its slots are placed anew: it keeps them.
+                waiting[found.query] = str(found.problem)
     # Nothing can fail from here on.
     for amendment in amendments:
         placement.put(amendment.after)
-    return Amendment({amendment.query: amendment for amendment in amendments if amendment})
+    return Amendment({amendment.query: amendment for amendment in amendments if amendment}, waiting)
+
+
+class _CannotBePlaced(Exception):
+    """A query must move, and cannot."""
+
+    def __init__(self, query: str, problem: TopologyError) -> None:
+        self.query, self.problem = query, problem
+
+
+def _amend_queries(
+    plan: GlobalPlan,
+    topology: Topology,
+    placement: Placement,
+    changes: Sequence[MovingStages],
+    affected: Mapping[str, set[StageId]],
+    strategy: PlacementStrategy | None,
+    has_left: Collection[NodeId],
+) -> list[QueryAmendment]:
+    """Place the stages that move, of all queries; _CannotBePlaced if this is impossible for one of them."""
+    slots = FreeSlots(topology, placement)
+    for change in changes:
+        for stage in change.moving:
+            if (node := change.before.nodes.get(stage)) is not None:
+                slots.release(node)
+    query = ""
+    amendments = []
+    try:
+        for change in changes:
+            query = change.before.query
+            for stage in change.returned:
+                slots.take(change.staying[stage], plan.stages[stage])
+        for change in changes:
+            query = change.before.query
+            examined = affected[query]
+            amendments.append(_amend_query(plan, topology, slots, change, examined, strategy or BottomUp(), has_left))
+    except (NoFreeSlot, StateOutOfReach) as problem:
+        raise _CannotBePlaced(query, problem) from problem
+    return amendments
 
 
 def _affected_edges(
@@ -254,7 +298,7 @@ def _cut_off(
         if plan.consumer_of(edge) is None or edge in routes:
             continue
         reached = topology.reachable_from(nodes[edge]) if edge in nodes else ()
-        cut_off[edge] = None if edge in change.waiting_for_state else frozenset({*reached, *filter(None, homes)})
+        cut_off[edge] = None if edge in change.waiting else frozenset({*reached, *filter(None, homes)})
     return cut_off
 
 

@@ -17,16 +17,17 @@ is to be sent, it gives as pairs of a node and a message; :meth:`Coordinator.ask
 answered.
 
 A node that is lost reports nothing any more, and nothing is expected of it. Only whether a stage had begun there must
-be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it.
+be known before the stage goes on elsewhere: whoever reads what the node has stored answers an ``Abort`` for it
+(``lost_nodes``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.deployment.placement.deployment_context import (
     Redeployment,
@@ -40,6 +41,7 @@ from midstream.deployment.placement.placement import Placement, QueryPlacement
 from midstream.deployment.placement.placement_amendment import QueryAmendment, StageMove, amend
 from midstream.deployment.placement.placement_strategy import PlacementStrategy
 from midstream.deployment.placement.stage_plans import StagePlan
+from midstream.deployment.protocol.event_checks import check_events
 from midstream.deployment.protocol.generation import Generation, stage_contexts
 from midstream.deployment.protocol.messages import (
     Abort,
@@ -50,6 +52,7 @@ from midstream.deployment.protocol.messages import (
     Control,
     DeployStage,
     EnterMarker,
+    InspectLostNode,
     Installed,
     Marker,
     MigrateStage,
@@ -62,39 +65,16 @@ from midstream.deployment.protocol.messages import (
     Resumed,
     StageMigrated,
 )
+from midstream.deployment.protocol.query_state import QueryState
 from midstream.deployment.protocol.way_of_marker import entry_stages, passing_on
 from midstream.deployment.topology.topology import Topology
-from midstream.deployment.topology.topology_events import AddNode, RemoveNode, TopologyEvent
-from midstream.errors import AlreadyRunning, BadTopology, MigrationRefused, NotRunning, TopologyError, did_you_mean
+from midstream.deployment.topology.topology_events import LoseNode, TopologyEvent
+from midstream.errors import AlreadyRunning, MigrationRefused, NotRunning, did_you_mean
 
 __all__ = ["Coordinator", "Generation", "Instruction"]
 
 Instruction = tuple[NodeId, Control]
 """A message for a node."""
-
-
-@dataclass
-class _Query:
-    """What the coordinator knows of a deployed query."""
-
-    plans: Mapping[StageId, StagePlan]
-    deployed: DeployedQuery
-    generation: int = 0
-    running: Generation | None = None
-    begun: set[StageId] = field(default_factory=set)
-    """The stages that have run: one that begins without a source of its state ran on a node that is lost."""
-    current: dict[StageId, Plan] = field(default_factory=dict)
-    """The plan that each stage has, or is changing to."""
-    migrations: int = 0
-    migrating: dict[StageId, MigrateStage] = field(default_factory=dict)
-    """Changes of plans that have not been confirmed."""
-    refusals: dict[StageId, str] = field(default_factory=dict)
-    given_up: dict[tuple[int, StageId], NodeId] = field(default_factory=dict)
-    """Stages of generations that were given up, and the nodes that have not confirmed it."""
-    is_stale: bool = False
-    """Whether the topology has changed since the generation under way was planned."""
-    problem: str | None = None
-    """Why it could not be planned anew; it is tried again with the next change of the topology."""
 
 
 class Coordinator:
@@ -109,39 +89,47 @@ class Coordinator:
         self.given_up = 0
         """How many were planned anew before any stage had acted on them."""
         self._strategy = strategy
-        self._queries: dict[str, _Query] = {}
+        self.queries: dict[str, QueryState] = {}
+        self.losses: Counter[NodeId] = Counter()
+        """How often each node was lost."""
 
     # What is asked
 
     def deploy(self, plans: Sequence[StagePlan]) -> list[Instruction]:
         """Deploy a query that runs nowhere yet. Raises, and changes nothing, if it cannot be placed."""
         query = plans[0].stage.query
-        if query in self._queries:
+        if query in self.queries:
             raise AlreadyRunning(f'query "{query}" is deployed already', hint="Give the query another name.")
         plan = self.plan.with_query([stage_plan.stage for stage_plan in plans])
         placed = place_query(plan, query, self.topology, self.placement, self._strategy)
         self.plan = plan
-        known = self._queries[query] = _Query({p.stage.id: p for p in plans}, DeployedQuery(query))
+        known = self.queries[query] = QueryState({p.stage.id: p for p in plans}, DeployedQuery(query))
         known.current = {p.stage.id: p.plan for p in plans if p.plan is not None}
         nowhere = QueryPlacement(query)
         return self._begin(known, nowhere, placed, deploy(plan, placed), ())
 
     def apply(self, events: Sequence[TopologyEvent]) -> list[Instruction]:
-        """Take a batch of topology events. Raises, and changes nothing, if it is refused."""
-        self._check_returning(events)
-        self._check_removals(events)
-        busy = {query for query, known in self._queries.items() if known.running is not None}
-        waiting = sorted(query for query, known in self._queries.items() if known.problem is not None)
+        """Take a batch of topology events. Raises, and changes nothing, if it is refused.
+
+        Only what cannot be true is refused, and the removal of nodes that are needed. A query for which the change
+        leaves no room waits for it (:meth:`problem`).
+        """
+        check_events(events, self.topology, self.plan, self.placement, self.queries.values())
+        busy = {query for query, known in self.queries.items() if known.running is not None}
+        waiting = self._waiting_for_room()
         amendment = amend(self.plan, self.topology, self.placement, events, self._strategy, waiting, leave_alone=busy)
+        self.losses.update(event.node for event in events if isinstance(event, LoseNode))
         for query in waiting:
-            self._queries[query].problem = None
+            self.queries[query].problem = None
+        for query, problem in amendment.waiting.items():
+            self.queries[query].problem = problem
         instructions: list[Instruction] = []
         for query, change in amendment.queries.items():
-            instructions += self._redeploy(self._queries[query], change)
+            instructions += self._redeploy(self.queries[query], change)
         for query in sorted(busy):
             # Planned anew when it is clear where its stages are.
-            self._queries[query].is_stale = True
-            instructions += self._look_after(self._queries[query])
+            self.queries[query].is_stale = True
+            instructions += self._look_after(self.queries[query])
         return instructions
 
     def migrate(
@@ -149,9 +137,9 @@ class Coordinator:
     ) -> list[Instruction]:
         """Replace the plans of a query's stages, where they run, by equivalent ones. Raises if the stages differ."""
         query = plans[0].stage.query
-        if query not in self._queries:
-            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self._queries))
-        known = self._queries[query]
+        if query not in self.queries:
+            raise NotRunning(f'query "{query}" is not deployed', hint=did_you_mean(query, self.queries))
+        known = self.queries[query]
         if {p.stage.id: (p.stage, dict(p.leaf_of)) for p in plans} != {
             p.stage.id: (p.stage, dict(p.leaf_of)) for p in known.plans.values()
         }:
@@ -173,11 +161,12 @@ class Coordinator:
 
     def take(self, report: Report) -> list[Instruction]:
         """Take what a node reports."""
-        known = self._queries.get(report.query)
+        known = self.queries.get(report.query)
         if known is not None and isinstance(report, StageMigrated):
             self._take_migrated(known, report)
             return []
-        if known is not None and isinstance(report, Aborted):
+        if known is not None and isinstance(report, Aborted | Installed):
+            # Only a source that never ended on its node answers that it runs: it is known to have begun.
             known.given_up.pop((report.generation, report.stage), None)
         generation = None if known is None else known.running
         if known is None or generation is None or isinstance(report, StageMigrated):
@@ -191,18 +180,19 @@ class Coordinator:
                 generation.unacted.pop(stage, None)
             case Installed(stage=stage):
                 known.begun.add(stage)
+                known.lost_with.pop(stage, None)
                 generation.uninstalled.pop(stage, None)
                 generation.called_back.pop(stage, None)
             case Aborted(stage=stage):
                 if stage in generation.called_back:
                     del generation.called_back[stage]
                     generation.uninstalled.pop(stage, None)
-                    old = generation.moves[stage].source
-                    assert old is not None
-                    if self._is_there(old):
+                    old = generation.moves[stage].source if stage in known.begun else None
+                    if old is not None and self._is_there(old):
                         generation.resuming[stage] = old
                         return [(old, Resume(report.query, generation.number, stage))]
-                    generation.returned.add(stage)
+                    if old is not None:
+                        generation.returned.add(stage)
             case Resumed(stage=stage):
                 if generation.resuming.pop(stage, None) is not None:
                     generation.unacted.pop(stage, None)
@@ -217,7 +207,7 @@ class Coordinator:
         ``everything``: of all, because it may be that nothing of it was sent.
         """
         instructions: list[Instruction] = []
-        for known in self._queries.values():
+        for known in self.queries.values():
             if known.running is not None:
                 if not known.running.is_stuck() and not everything:
                     continue
@@ -227,14 +217,14 @@ class Coordinator:
             instructions += self._aborts(known)
         return instructions
 
-    def _take_migrated(self, known: _Query, report: StageMigrated) -> None:
+    def _take_migrated(self, known: QueryState, report: StageMigrated) -> None:
         waiting = known.migrating.get(report.stage)
         if waiting is not None and waiting.number == report.number:
             del known.migrating[report.stage]
             if report.refusal is not None:
                 known.refusals[report.stage] = report.refusal
 
-    def _stage_migrations(self, known: _Query) -> list[Instruction]:
+    def _stage_migrations(self, known: QueryState) -> list[Instruction]:
         """Plans to be replaced where stages run; a stage that is on its way is asked when it has come."""
         if known.running is not None:
             return []
@@ -242,47 +232,50 @@ class Coordinator:
             (fragment.node, known.migrating[stage])
             for fragment in known.deployed.fragments.values()
             for stage in fragment.stages
-            if stage in known.migrating
+            if stage in known.migrating and self._is_there(fragment.node)
         ]
 
     # What is known
 
     @property
     def is_idle(self) -> bool:
-        """Whether no generation is under way, and no plan is being replaced."""
-        return not any(known.running or known.migrating or known.given_up for known in self._queries.values())
+        """Whether no generation is under way, and no plan is being replaced. Queries may wait for nodes or for room."""
+        return not any(
+            known.running or known.given_up or self._stage_migrations(known) for known in self.queries.values()
+        )
+
+    @property
+    def can_be_compacted(self) -> bool:
+        """Whether what it knows has a form without its history: nothing is under way, and no node is leaving."""
+        is_busy = any(known.running or known.given_up or known.migrating for known in self.queries.values())
+        return not is_busy and not self.topology.leaving
 
     def refusals(self, query: str) -> Mapping[StageId, str]:
         """The stages that refused the last change of their plan, and why."""
-        return self._queries[query].refusals
+        return self.queries[query].refusals
 
     def problem(self, query: str) -> str | None:
-        """Why a query could not be placed anew after the last change of the topology, if so."""
-        return self._queries[query].problem
+        """Why a query waits for room, if it does."""
+        return self.queries[query].problem
 
     def deployed(self, query: str) -> DeployedQuery:
         """The fragments of a query, as of the last generation that was carried out."""
-        return self._queries[query].deployed
+        return self.queries[query].deployed
 
     def generation(self, query: str) -> int:
         """The number of the query's latest generation."""
-        return self._queries[query].generation
-
-    def is_rescuing_from(self, node: NodeId) -> bool:
-        """Whether stages of a lost node have not begun elsewhere yet."""
-        return not self._is_there(node) and any(
-            move.source == node and stage in generation.uninstalled
-            for generation in self.under_way()
-            for stage, move in generation.moves.items()
-        )
+        return self.queries[query].generation
 
     def under_way(self) -> Iterable[Generation]:
         """The generations under way."""
-        return [known.running for known in self._queries.values() if known.running is not None]
+        return [known.running for known in self.queries.values() if known.running is not None]
 
     # Generations
 
-    def _redeploy(self, known: _Query, change: QueryAmendment) -> list[Instruction]:
+    def _redeploy(self, known: QueryState, change: QueryAmendment) -> list[Instruction]:
+        for move in change.moves:
+            if move.source is not None and not self._is_there(move.source):
+                known.lost_with[move.stage] = move.source
         redeployment = redeploy(self.plan, known.deployed, change, self.topology)
         if not redeployment.contexts:
             known.deployed = redeployment.after
@@ -291,7 +284,7 @@ class Coordinator:
 
     def _begin(
         self,
-        known: _Query,
+        known: QueryState,
         before: QueryPlacement,
         after: QueryPlacement,
         redeployment: Redeployment,
@@ -319,7 +312,7 @@ class Coordinator:
             redeployment,
             by_stage,
             contexts,
-            Marker(query, known.generation, redeployment.marker, passed_on_by),
+            Marker(query, known.generation, passed_on_by),
             entry_stages(self.plan, self.topology, before, after, unacted, passed_on_by),
             set(contexts),
             unacted,
@@ -328,10 +321,10 @@ class Coordinator:
         )
         return [(node, Prepare(query, generation.number, own)) for node, own in contexts.items()]
 
-    def _go_on(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _go_on(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """The next phase, if all that this one waits for has been reported."""
         if generation.phase == "prepare" and not generation.unprepared:
-            if known.is_stale and generation.moves:
+            if known.is_stale and generation.moves and not generation.begins(known.begun):
                 return self._give_up(known, generation)
             generation.phase = "mark"
             if generation.unacted or generation.uninstalled:
@@ -349,7 +342,7 @@ class Coordinator:
             return self._end(known, generation)
         return []
 
-    def _end(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _end(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """The generation is over; plan anew if not all stages could move, or if the topology has changed since."""
         self.committed += 1
         known.running = None
@@ -373,7 +366,7 @@ class Coordinator:
             known.deployed = replace(deployed, fragments=told)
         elif not known.is_stale:
             check_deployment(self.plan, generation.after, known.deployed.fragments.values(), self.topology)
-        if generation.returned or known.is_stale:
+        if generation.returned or known.is_stale or known.problem is not None:
             return self._plan_anew(known)
         self._forget_left_nodes()
         return self._stage_migrations(known)
@@ -381,23 +374,28 @@ class Coordinator:
     def _forget_left_nodes(self) -> None:
         """Removed nodes can be switched off when nothing that they held is needed any more."""
         needed = {node for generation in self.under_way() for node in generation.nodes}
-        for known in self._queries.values():
+        for known in self.queries.values():
             needed |= {fragment.node for fragment in known.deployed.fragments.values()}
         for node in [node for node in self.topology.leaving if node not in needed]:
             self.topology.forget(node)
 
-    def _plan_anew(self, known: _Query) -> list[Instruction]:
-        known.is_stale, known.problem = False, None
-        query = known.deployed.query
-        try:
-            change = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider=[query])
-        except TopologyError as problem:
-            # What has happened cannot be refused. The query waits where it is.
-            known.problem = str(problem)
-            return []
-        return self._redeploy(known, change.queries[query]) if query in change.queries else []
+    def _plan_anew(self, known: QueryState) -> list[Instruction]:
+        """Plan a query anew, and those that wait for room: it may leave some."""
+        known.is_stale = False
+        reconsider = {known.deployed.query, *self._waiting_for_room()}
+        amendment = amend(self.plan, self.topology, self.placement, [], self._strategy, reconsider)
+        instructions: list[Instruction] = []
+        for query in sorted(reconsider):
+            self.queries[query].problem = amendment.waiting.get(query)
+            if query in amendment.queries:
+                instructions += self._redeploy(self.queries[query], amendment.queries[query])
+        return instructions
 
-    def _give_up(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _waiting_for_room(self) -> list[str]:
+        """The queries that wait for room, except those that are being redeployed: they are looked at afterwards."""
+        return sorted(q for q, known in self.queries.items() if known.problem is not None and known.running is None)
+
+    def _give_up(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """Plan a generation anew that no stage has acted on."""
         known.given_up |= {(generation.number, stage): node for stage, node in generation.uninstalled.items()}
         known.running = None
@@ -405,24 +403,41 @@ class Coordinator:
         self.placement.put(generation.before)
         return self._aborts(known) + self._plan_anew(known)
 
-    def _aborts(self, known: _Query) -> list[Instruction]:
+    def _aborts(self, known: QueryState) -> list[Instruction]:
         query = known.deployed.query
-        return [(node, Abort(query, generation, (stage,))) for (generation, stage), node in known.given_up.items()]
+        return [
+            instruction
+            for (generation, stage), node in known.given_up.items()
+            for instruction in self._abort(query, generation, stage, node)
+        ]
 
-    def _look_after(self, known: _Query) -> list[Instruction]:
+    def _abort(self, query: str, generation: int, stage: StageId, node: NodeId) -> list[Instruction]:
+        """Tell a node not to begin a stage. For a node that is lost, another one is asked what it has stored."""
+        if self._is_there(node):
+            return [(node, Abort(query, generation, (stage,)))]
+        sink = self.plan.stages[self.plan.sink_of(query)].pinned_to
+        asked = sink if sink in self.topology.nodes else min(self.topology.nodes, default=None)
+        if asked is None:
+            return []
+        return [(asked, InspectLostNode(query, generation, stage, node, self.losses[node]))]
+
+    def _look_after(self, known: QueryState) -> list[Instruction]:
         """After a change of the topology: a generation that is not marked is given up, else its paths are checked."""
         generation = known.running
         assert generation is not None
-        is_first = not generation.before.nodes
         lost = {node for node in generation.nodes if not self._is_there(node)}
-        if generation.phase == "prepare" and (generation.moves or lost) and not is_first:
+        if generation.phase == "prepare" and (generation.moves or lost) and not generation.begins(known.begun):
             return self._give_up(known, generation)
         self._wait_no_longer_for(lost, generation)
         instructions: list[Instruction] = []
         for stage, target in list(generation.uninstalled.items()):
             move = generation.moves.get(stage)
-            if (move is None or move.source is None) and target in lost:
-                # It has begun there, or was lost there before: the next generation rescues it.
+            if stage not in known.begun and target in lost:
+                # Whether it has begun there must be known before it begins elsewhere.
+                generation.called_back[stage] = target
+                instructions += self._abort(generation.query, generation.number, stage, target)
+            elif (move is None or move.source is None) and target in lost:
+                # It was lost before, or has begun there again: the next generation rescues it.
                 del generation.uninstalled[stage]
             if move is None or move.source is None or stage in generation.called_back:
                 continue
@@ -435,7 +450,7 @@ class Coordinator:
                 instructions.append((move.source, RerouteState(stage, generation.number, found)))
             elif known.is_stale and (self._is_there(move.source) or target not in self.topology.nodes):
                 generation.called_back[stage] = target
-                instructions.append((target, Abort(generation.query, generation.number, (stage,))))
+                instructions += self._abort(generation.query, generation.number, stage, target)
         return instructions + self._go_on(known, generation)
 
     def _wait_no_longer_for(self, lost: set[NodeId], generation: Generation) -> None:
@@ -448,52 +463,11 @@ class Coordinator:
             del generation.resuming[stage]
             generation.returned.add(stage)
 
-    def _check_returning(self, events: Sequence[TopologyEvent]) -> None:
-        """A node that was lost may come back, as an empty one, when nothing refers to the lost one any more."""
-        for event in events:
-            if isinstance(event, AddNode) and not self._is_there(event.node.id) and self._is_in_use(event.node.id):
-                raise BadTopology(
-                    f'node "{event.node.id}" was lost, and its stages have not all been rescued',
-                    hint="Add it when no generation is under way, or under another name.",
-                )
-
-    def _check_removals(self, events: Sequence[TopologyEvent]) -> None:
-        """A node is not removed while queries that use it are being redeployed: it is not clear what it holds."""
-        being_redeployed = [known for known in self._queries.values() if known.running is not None]
-        for event in events:
-            if isinstance(event, RemoveNode):
-                self._check_nothing_is_pinned_to(event.node)
-            if isinstance(event, RemoveNode) and any(self._uses(known, event.node) for known in being_redeployed):
-                raise BadTopology(
-                    f'node "{event.node}" runs a query that is being redeployed, and cannot be removed now',
-                    hint="Remove it when the redeployment is over.",
-                )
-
-    def _check_nothing_is_pinned_to(self, node: NodeId) -> None:
-        for stage in self.placement.stages_on(node):
-            if self.plan.stages[stage].pinned_to == node:
-                raise BadTopology(
-                    f'node "{node}" cannot be removed: stage "{stage}" can run nowhere else',
-                    hint="Sources and sinks stay where they are. Report the node as lost if it is gone.",
-                )
-
-    def _is_in_use(self, node: NodeId) -> bool:
-        """Whether a deployment refers to a node."""
-        return any(self._uses(known, node) for known in self._queries.values())
-
-    def _uses(self, known: _Query, node: NodeId) -> bool:
-        generation = known.running
-        moves = () if generation is None else generation.moves.values()
-        used = {fragment.node for fragment in known.deployed.fragments.values()}
-        used |= {*known.given_up.values(), *(() if generation is None else generation.nodes)}
-        used |= {end for move in moves for end in (move.source, move.target) if end is not None}
-        return node in used
-
     def _is_there(self, node: NodeId) -> bool:
         """Whether a node can be asked for what it holds."""
         return node in self.topology.nodes or node in self.topology.leaving
 
-    def _open_questions(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _open_questions(self, known: QueryState, generation: Generation) -> list[Instruction]:
         query, number = generation.query, generation.number
         instructions: list[Instruction] = []
         if generation.phase == "prepare":
@@ -513,22 +487,23 @@ class Coordinator:
                 if source is not None and self._is_there(source):
                     instructions.append((source, RerouteState(stage, number, generation.state_paths[stage])))
             instructions += self._rescues(known, generation)
-            instructions += [(n, Abort(query, number, (stage,))) for stage, n in generation.called_back.items()]
+            for stage, node in generation.called_back.items():
+                instructions += self._abort(query, number, stage, node)
             instructions += [(n, Resume(query, number, stage)) for stage, n in generation.resuming.items()]
         if generation.phase == "commit":
             instructions += [(node, Commit(query, number)) for node in sorted(generation.uncommitted)]
         return instructions
 
-    def _rescues(self, known: _Query, generation: Generation) -> list[Instruction]:
+    def _rescues(self, known: QueryState, generation: Generation) -> list[Instruction]:
         """Ask for the snapshots of stages whose old node is lost. That of a source may be the node that came back."""
         lost = {
-            stage: move.source or generation.uninstalled[stage]
+            stage: move.source or known.lost_with.get(stage) or generation.uninstalled[stage]
             for stage, move in generation.moves.items()
             if stage in known.begun and stage in generation.uninstalled
             if move.source is None or not self._is_there(move.source)
         }
         return [
-            (target, RescueState(stage, generation.number, lost[stage]))
+            (target, RescueState(stage, generation.number, lost[stage], self.losses[lost[stage]]))
             for stage, target in generation.uninstalled.items()
             if stage in lost and stage not in generation.called_back
         ]

@@ -1,8 +1,8 @@
 """What a coordinator is told: to deploy a query, that the topology has changed, to replace plans, what nodes report.
 
-A coordinator is a deterministic state machine: the topology that it begins with (``Beginning``) and all that it is told
-afterwards, in this order, determine what it knows. So these are also the entries of its log (``coordinator_log``), and
-the requests that others write for it (``coordinator_process``).
+A coordinator is a deterministic state machine: the topology that it begins with (``InitialTopology``) and all that it
+is told afterwards, in this order, determine what it knows. So these are also the entries of its log
+(``coordinator_log``), and the requests that others write for it (``coordinator_process``).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from midstream.deployment.topology.topology_events import TopologyEvent
 from midstream.errors import MalformedMessage
 
 __all__ = [
-    "Beginning",
     "ChangeTopology",
+    "CoordinatorInput",
     "DeployQuery",
+    "InitialTopology",
     "ReplacePlans",
     "Request",
     "TakeReport",
-    "Told",
+    "handle",
     "request_from_json",
     "request_to_json",
-    "tell",
 ]
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialTopology:
     """The topology before anything happened."""
 
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
 
     @classmethod
-    def of(cls, topology: Topology) -> Beginning:
+    def of(cls, topology: Topology) -> InitialTopology:
         return cls(tuple(topology.nodes.values()), tuple(topology.links()))
 
     def topology(self) -> Topology:
@@ -84,10 +84,10 @@ class TakeReport:
 
 Request = DeployQuery | ChangeTopology | ReplacePlans
 """What people and monitors ask of a coordinator. It may refuse."""
-Told = Request | TakeReport
+CoordinatorInput = Request | TakeReport
 
 
-def tell(coordinator: Coordinator, told: Told) -> list[Instruction]:
+def handle(coordinator: Coordinator, told: CoordinatorInput) -> list[Instruction]:
     """What the coordinator answers. Raises, and changes nothing, if it refuses a request."""
     match told:
         case DeployQuery(plans):
@@ -103,7 +103,7 @@ def tell(coordinator: Coordinator, told: Told) -> list[Instruction]:
 # As JSON
 
 
-class _Beginning(msgspec.Struct, frozen=True, tag="beginning", forbid_unknown_fields=True):
+class _InitialTopology(msgspec.Struct, frozen=True, tag="beginning", forbid_unknown_fields=True):
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
 
@@ -127,15 +127,15 @@ class _Report(msgspec.Struct, frozen=True, tag="report", forbid_unknown_fields=T
     report: dict[str, Any]
 
 
-_Written = _Beginning | _Deploy | _Change | _Replace | _Report
+_Written = _InitialTopology | _Deploy | _Change | _Replace | _Report
 
 
-def request_to_json(told: Beginning | Told) -> bytes:
+def request_to_json(told: InitialTopology | CoordinatorInput) -> bytes:
     """What a coordinator is told, or begins with, as one line of JSON."""
     written: _Written
     match told:
-        case Beginning(nodes, links):
-            written = _Beginning(nodes, links)
+        case InitialTopology(nodes, links):
+            written = _InitialTopology(nodes, links)
         case DeployQuery(plans, columns):
             written = _Deploy([message_to_json(plan) for plan in plans], columns)
         case ChangeTopology(events):
@@ -147,7 +147,7 @@ def request_to_json(told: Beginning | Told) -> bytes:
     return msgspec.json.encode(written)
 
 
-def request_from_json(data: bytes) -> Beginning | Told:
+def request_from_json(data: bytes) -> InitialTopology | CoordinatorInput:
     """What :func:`request_to_json` gave this for. Raises if there is nothing such."""
     try:
         written = msgspec.json.decode(data, type=_Written)
@@ -156,8 +156,8 @@ def request_from_json(data: bytes) -> Beginning | Told:
     if isinstance(written, _Deploy | _Replace) and not written.plans:
         raise MalformedMessage("a request cannot be read", detail="It has no plans.")
     match written:
-        case _Beginning(nodes, links):
-            return Beginning(nodes, links)
+        case _InitialTopology(nodes, links):
+            return InitialTopology(nodes, links)
         case _Deploy(plans, columns):
             return DeployQuery(tuple(_all_of(StagePlan, plans)), columns)
         case _Change(events):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from midstream.deployment.placement.deployment_context import Redeployment, ToBeDeployed, ToBeUndeployed, ToBeUpdated
+from midstream.deployment.placement.fragments import Fragment
 from midstream.deployment.placement.global_plan import NodeId, StageId
 from midstream.deployment.placement.placement import QueryPlacement
 from midstream.deployment.placement.placement_amendment import StageMove
@@ -74,6 +75,10 @@ class Generation:
         )
         return self.seen == before
 
+    def begins(self, begun: Collection[StageId]) -> bool:
+        """Whether stages begin that have not begun before: at once, so the generation cannot be given up any more."""
+        return not self.before.nodes or any(stage not in begun for stage in self.uninstalled)
+
     @property
     def nodes(self) -> set[NodeId]:
         return set(self.contexts)
@@ -113,9 +118,12 @@ def stage_contexts(
     def add(node: NodeId, context: StageContext) -> None:
         contexts.setdefault(node, []).append(context)
 
-    def add_staying_and_new(node: NodeId, stages: Iterable[StageId]) -> None:
-        for stage in stages:
-            route = after.routes.get(stage, ())
+    def add_staying_and_new(node: NodeId, fragment: Fragment) -> None:
+        for stage in fragment.stages:
+            route = after.routes.get(stage)
+            if route is None:
+                # The edge is cut off: the stage keeps the route that its fragment keeps.
+                route = (fragment.route or ()) if stage == fragment.output else ()
             if stage in known_before and known_before[stage].node == node:
                 add(node, UpdateStage(stage, route))
             else:
@@ -129,9 +137,9 @@ def stage_contexts(
     for context in redeployment.contexts:
         match context:
             case ToBeDeployed(node, fragment):
-                add_staying_and_new(node, fragment.stages)
+                add_staying_and_new(node, fragment)
             case ToBeUpdated(node, fragment_id, _, fragment):
-                add_staying_and_new(node, fragment.stages)
+                add_staying_and_new(node, fragment)
                 add_leaving(node, before[fragment_id].stages)
             case ToBeUndeployed(node, fragment_id, _):
                 add_leaving(node, before[fragment_id].stages)

@@ -1,6 +1,6 @@
 """What holds of a deployment as a whole, whatever happens to it: checked by the simulation, from outside the nodes.
 
-The numbers are those of ``docs/deployment.md``. What one node can know of itself, it asserts itself: I2 where a
+The numbers are those of ``docs/deployment.md``. What one node can know of itself, it sees to itself: I2 where a
 snapshot is restored (``stage_instance``), I4, I5 and I7 at the ends of edges (``logical_edge``).
 
 - I1, one owner: no stage runs on two nodes;

@@ -5,7 +5,7 @@
     old node → new node     StateChunk                        along the path of a migration query (ISQD §5.2)
     new node → old node     StateCursor                       the same way back
     coordinator → node      Prepare, EnterMarker, Commit, Abort, Resume, RerouteState,
-                            RescueState, ProvideState, MigrateStage
+                            RescueState, InspectLostNode, ProvideState, MigrateStage
     node → coordinator      Prepared, Acted, Installed, Committed, Aborted, Resumed, StageMigrated
 
 Every message may be lost, delayed or doubled: who waits for an answer asks again, and every message can be taken twice.
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.deployment.placement.global_plan import NodeId, StageId
-from midstream.deployment.placement.reconfiguration_marker import MarkerEntries
 from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.engine.state.window_store import ReceivedRows
 
@@ -39,6 +38,7 @@ __all__ = [
     "DrainStage",
     "EnterMarker",
     "Envelope",
+    "InspectLostNode",
     "Installed",
     "Marker",
     "MigrateStage",
@@ -76,12 +76,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Marker:
-    """A reconfiguration marker: passes along the edges of one query and makes stages act on their contexts."""
+    """A reconfiguration marker: passes along the edges of one query and makes stages act on their contexts.
+
+    What fragments are to do (ISQD's marker lists it), the nodes know from their deployment contexts.
+    """
 
     query: str
     generation: int
-    entries: MarkerEntries
-    """What fragments are to do. The nodes know it already from their deployment contexts."""
     passed_on_by: frozenset[StageId]
     """The stages that have others after them which are to act: the marker goes no further than needed."""
 
@@ -243,6 +244,23 @@ class RescueState:
     stage: StageId
     generation: int
     lost_node: NodeId
+    losses: int
+    """How often the node has been lost: what it had stored at an earlier loss does not count."""
+
+
+@dataclass(frozen=True)
+class InspectLostNode:
+    """Look whether a stage has begun on a lost node. For whoever runs the node that gets it.
+
+    The answer is that of the lost node to an ``Abort``.
+    """
+
+    query: str
+    generation: int
+    stage: StageId
+    lost_node: NodeId
+    losses: int
+    """As in ``RescueState``."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +294,18 @@ class MigrateStage:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Control = Prepare | EnterMarker | Commit | Abort | Resume | RerouteState | RescueState | ProvideState | MigrateStage
+Control = (
+    Prepare
+    | EnterMarker
+    | Commit
+    | Abort
+    | Resume
+    | RerouteState
+    | RescueState
+    | InspectLostNode
+    | ProvideState
+    | MigrateStage
+)
 
 
 # To the coordinator

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -65,7 +65,7 @@ from midstream.deployment.protocol.messages import (
 from midstream.deployment.protocol.patience import Patience
 from midstream.deployment.protocol.stage_instance import StageInstance
 from midstream.engine.state.window_store import ReceivedRows
-from midstream.errors import DataError
+from midstream.errors import DataError, MalformedMessage
 from midstream.runtime.framing import frame_prefix, split_frame
 
 __all__ = ["CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoing", "chunks_of"]
@@ -145,6 +145,8 @@ class NodeRuntime:
         """Rows of streams that have no source here yet."""
         self.refused_arrivals = 0
         """How often rows did not fit their stream, since the node was last restored."""
+        self.refused_snapshots = 0
+        """How often the snapshot of an awaited stage was damaged, since the node was last restored."""
         self.last_refusal: str | None = None
         self._local: deque[Envelope] = deque()
         self._out = Outgoing()
@@ -381,7 +383,7 @@ class NodeRuntime:
             case ProvideState(stage, generation, files):
                 awaiting = self.awaiting.get(stage)
                 if awaiting is not None and awaiting.generation == generation:
-                    self._install(stage, dict(files))
+                    self._install(stage, lambda: dict(files))
             case MigrateStage(query, stage, number, plan, strategy, options):
                 if stage in self.running:
                     refusal = self.running[stage].migrate(number, plan, strategy, options)
@@ -470,13 +472,22 @@ class NodeRuntime:
             awaiting.chunks.append(chunk.data)
         self._post(way_back, StateCursor(chunk.stage, chunk.generation, len(awaiting.chunks)))
         if len(awaiting.chunks) == chunk.count:
-            self._install(chunk.stage, _files_of(awaiting.chunks))
+            chunks, awaiting.chunks = awaiting.chunks, []
+            if not self._install(chunk.stage, lambda: _files_of(chunks)):
+                self._post(way_back, StateCursor(chunk.stage, chunk.generation, 0))
 
-    def _install(self, stage: StageId, files: dict[str, bytes]) -> None:
-        awaiting = self.awaiting.pop(stage)
+    def _install(self, stage: StageId, files: Callable[[], dict[str, bytes]]) -> bool:
+        """Let an awaited stage begin from its snapshot. One that is damaged is refused, and the stage still awaited."""
+        awaiting = self.awaiting[stage]
         context = awaiting.context
         assert stage not in self.running, "I1: one instance of a stage"
-        instance = self.instances.restored(context.plan, files)
+        try:
+            instance = self.instances.restored(context.plan, files())
+        except MalformedMessage as problem:
+            self.refused_snapshots += 1
+            self.last_refusal = str(problem)
+            return False
+        del self.awaiting[stage]
         instance.installed_in = awaiting.generation
         instance.output.set_route(context.route, awaiting.generation)
         self.running[stage] = instance
@@ -484,6 +495,7 @@ class NodeRuntime:
         for edge, (generation, way_back) in awaiting.connects.items():
             instance.inputs[edge].connect(generation, way_back)
         self._report(Installed(self.name, instance.stage.query, awaiting.generation, stage))
+        return True
 
     def _report(self, report: Report) -> None:
         self._out.reports.append(report)
@@ -504,7 +516,8 @@ def chunks_of(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
 def _files_of(chunks: Iterable[bytes]) -> dict[str, bytes]:
     whole = b"".join(chunks)
     content = whole[16:]
-    assert hashlib.blake2b(content, digest_size=16).digest() == whole[:16], "a snapshot is not what was sent"
+    if hashlib.blake2b(content, digest_size=16).digest() != whole[:16]:
+        raise MalformedMessage("the snapshot of a stage is damaged", detail="It is not what its checksum says.")
     names, places = split_frame(content)
     return {
         name: content[start : start + length]

@@ -18,13 +18,12 @@ import pyarrow as pa
 from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.deployment.placement.global_plan import Stage, StageId
-from midstream.deployment.placement.reconfiguration_marker import Action, MarkerEntry
 from midstream.deployment.placement.stage_plans import StagePlan
 from midstream.deployment.protocol.logical_edge import ConsumerEnd, ProducerEnd
 from midstream.deployment.protocol.messages import Content, Data, Marker, Path
 from midstream.deployment.protocol.stage_cell import StageCell, concatenated
 from midstream.engine.state.window_store import ReceivedRows
-from midstream.errors import BadPlan, MigrationRefused
+from midstream.errors import BadPlan, MalformedMessage, MigrationRefused
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import EventTimeProgress
 from midstream.runtime.state_backend import refusing_damage
@@ -249,7 +248,11 @@ class StageInstance:
             instance.cell = StageCell.restored(plan.plan, dict(_CellFiles(files).items()))
             instance._sent_frontier = instance.cell.frontier
             cursors = {edge: end.next_number for edge, end in instance.inputs.items() if end.next_number}
-            assert instance.cell.taken == cursors, "I2: a state is the effect of all messages before its cursors"
+            if instance.cell.taken != cursors:
+                raise MalformedMessage(
+                    f'the snapshot of stage "{plan.stage.id}" is inconsistent',
+                    detail=f"Its state has {dict(instance.cell.taken)} messages, its cursors say {cursors}.",
+                )
         if instance.ingest is not None and edges.source is not None:
             instance.ingest.restore(edges.source, edges.counters)
         return instance
@@ -269,7 +272,6 @@ class _DataHeader(msgspec.Struct, frozen=True, tag="data"):
 class _MarkerHeader(msgspec.Struct, frozen=True, tag="marker"):
     query: str
     generation: int
-    entries: list[tuple[str, int, str, int | None]]
     passed_on_by: list[str]
 
 
@@ -280,11 +282,7 @@ class _Header(msgspec.Struct, frozen=True):
 def content_to_bytes(content: Content) -> bytes:
     """A message of an edge's log, for storage or for the way."""
     if isinstance(content, Marker):
-        entries = [
-            (fragment, version, entry.action.value, entry.new_version)
-            for (fragment, version), entry in content.entries.items()
-        ]
-        header = _MarkerHeader(content.query, content.generation, entries, sorted(content.passed_on_by))
+        header = _MarkerHeader(content.query, content.generation, sorted(content.passed_on_by))
         return to_bytes(_Header(header), [])
     return to_bytes(_Header(_DataHeader(content.frontier)), [content.rows.to_record_batch()])
 
@@ -294,10 +292,6 @@ def content_from_bytes(data: bytes) -> Content:
     header, batches = from_bytes(data, _Header)
     if isinstance(header.content, _MarkerHeader):
         marker = header.content
-        entries = {
-            (fragment, version): MarkerEntry(Action(action), new_version)
-            for fragment, version, action, new_version in marker.entries
-        }
-        return Marker(marker.query, marker.generation, entries, frozenset(marker.passed_on_by))
+        return Marker(marker.query, marker.generation, frozenset(marker.passed_on_by))
     (batch,) = batches
     return Data(ReceivedRows.of_record_batch(batch), header.content.frontier)

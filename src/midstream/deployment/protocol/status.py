@@ -46,7 +46,7 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     refusals: dict[StageId, str]
     """Stages that refused the last change of their plan, and why."""
     problem: str | None
-    """Why it could not be placed anew after the last change of the topology."""
+    """Why it waits for room: a stage must move, and no node has a free slot for it."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     unclaimed_rows: int
     """Rows that arose here before a source of their stream."""
     refusal: str | None
-    """Why rows that arose here were last refused."""
+    """Why rows that arose here, or the snapshot of an awaited stage, were last refused."""
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):

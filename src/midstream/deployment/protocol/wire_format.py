@@ -39,6 +39,7 @@ from midstream.deployment.protocol.messages import (
     Cursor,
     EnterMarker,
     Envelope,
+    InspectLostNode,
     Installed,
     Marker,
     MigrateStage,
@@ -78,7 +79,7 @@ __all__ = [
     "message_to_json",
 ]
 
-WIRE_FORMAT = 1
+WIRE_FORMAT = 2
 """Changes whenever an earlier version could not read a message, or would read it wrongly."""
 CHECKSUM_BYTES = 8
 
@@ -169,7 +170,7 @@ _CARRIED = {kind.__name__ for kind in (Connect, Numbered, Cursor, StateChunk, St
 
 _PLAIN: tuple[type, ...] = (
     *(Connect, Cursor, StateChunk, StateCursor),
-    *(Commit, Abort, Resume, RerouteState, RescueState, ProvideState, MigrateStage),
+    *(Commit, Abort, Resume, RerouteState, RescueState, InspectLostNode, ProvideState, MigrateStage),
     *(Prepared, Acted, Installed, Committed, Aborted, Resumed, StageMigrated),
     *(AddNode, RemoveNode, LoseNode, AddLink, RemoveLink),
 )

@@ -47,6 +47,10 @@ class Connectivity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether messages pass between two nodes."""
         return (min(one, other), max(one, other)) in self.links
 
+    def has_heard_of(self, node: NodeId, losses: int) -> bool:
+        """Whether this is after a node was lost for so many times."""
+        return self.losses.get(node, 0) >= losses
+
     def has_lost(self, node: NodeId, before: Connectivity | None) -> bool:
         """Whether a node was lost since an earlier moment."""
         losses = 0 if before is None else before.losses.get(node, 0)

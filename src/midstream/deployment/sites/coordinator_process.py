@@ -14,25 +14,23 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from midstream.deployment.placement.global_plan import NodeId
+from midstream.deployment.placement.global_plan import NodeId, StageId
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.coordinator_requests import (
-    Beginning,
     ChangeTopology,
+    CoordinatorInput,
     DeployQuery,
-    Request,
+    InitialTopology,
     TakeReport,
-    Told,
+    handle,
     request_from_json,
     request_to_json,
-    tell,
 )
 from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.status import QueryStatus, query_statuses
@@ -43,13 +41,15 @@ from midstream.deployment.sites.durable_files import held_lock, unique_name, wri
 from midstream.deployment.sites.file_names import check_file_names
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.topology.topology import Topology
-from midstream.deployment.topology.topology_events import AddNode, LoseNode
+from midstream.deployment.topology.topology_events import AddNode
 from midstream.errors import BadTopology, MalformedMessage, MidstreamError
 
 __all__ = ["CoordinatorProcess", "CoordinatorStatus", "run_coordinator"]
 
 POLL_SECONDS = 0.05
 _LOG = logging.getLogger(__name__)
+COMPACT_AFTER = 1_000
+"""So many entries of the log are kept, and more as long as something is under way."""
 KEPT_REQUESTS = 1_000
 """How many requests that were taken or refused stay, for those who asked."""
 LONGEST_PAUSE_SECONDS = 20.0
@@ -62,20 +62,20 @@ class CoordinatorStatus(msgspec.Struct, frozen=True):
     is_idle: bool
     committed: int
     """How many generations have been carried out."""
-    under_way: dict[str, str]
-    """The phase of each generation under way, by query."""
-    generations: dict[str, int]
-    """The latest generation of each query."""
-    stages: dict[str, str]
-    """Where each stage is, or is to be."""
     queries: list[QueryStatus]
     topology: msgspec.Raw
-    """The nodes and links that there are, as a ``Beginning``."""
+    """The nodes and links that there are, as a ``InitialTopology``."""
+
+    @property
+    def stages(self) -> dict[StageId, NodeId]:
+        """Where each stage runs."""
+        fragments = [fragment for query in self.queries for fragment in query.fragments]
+        return {stage: fragment.node for fragment in fragments for stage in fragment.stages}
 
     def current_topology(self) -> Topology:
         """The topology as the coordinator knows it."""
         beginning = request_from_json(bytes(self.topology))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         return beginning.topology()
 
 
@@ -89,9 +89,6 @@ class CoordinatorProcess:
         if not log.entries:
             log.append([("", directory.beginning())])
         self.coordinator: Coordinator = log.replay()
-        self._losses: Counter[NodeId] = Counter()
-        for entry in log:
-            self._count_losses(entry)
         self._announced: Connectivity | None = None
         self._announce()
         self._send(self.coordinator.ask_again(everything=True))
@@ -103,7 +100,7 @@ class CoordinatorProcess:
         reports = sorted(
             path for site in self._layout.sites for path in self._directory.reports(site).glob("[!_]*.parquet")
         )
-        told: list[tuple[str, Told]] = []
+        told: list[tuple[str, CoordinatorInput]] = []
         instructions: list[Instruction] = []
         for path in requests:
             instructions += self._take_request(path, told)
@@ -112,8 +109,6 @@ class CoordinatorProcess:
                 told.append(("", TakeReport(report)))
                 instructions += self.coordinator.take(report)
         self._log.append(told)
-        for _, entry in told:
-            self._count_losses(entry)
         self._announce()
         self._send(instructions)
         if told:
@@ -126,22 +121,24 @@ class CoordinatorProcess:
             self._remove_old_requests()
         for path in reports:
             path.unlink(missing_ok=True)
+        if self._log.lines > COMPACT_AFTER and self.coordinator.can_be_compacted:
+            # All requests in the log count as taken by now.
+            self._log.compact(self.coordinator)
         return bool(requests or reports)
 
     def ask_again(self) -> None:
         """Repeat what has not been answered."""
         self._send(self.coordinator.ask_again())
 
-    def _take_request(self, path: Path, told: list[tuple[str, Told]]) -> list[Instruction]:
+    def _take_request(self, path: Path, told: list[tuple[str, CoordinatorInput]]) -> list[Instruction]:
         if path.name in self._log.origins:
             return []
         try:
             request = request_from_json(path.read_bytes())
-            if isinstance(request, Beginning | TakeReport):
+            if isinstance(request, InitialTopology | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
             self._check_names(request)
-            self._check_returning(request)
-            instructions = tell(self.coordinator, request)
+            instructions = handle(self.coordinator, request)
         except (MidstreamError, RecursionError) as problem:
             write_whole(path.with_suffix(".refused"), str(problem).encode(errors="replace"))
             path.unlink()
@@ -157,7 +154,7 @@ class CoordinatorProcess:
         for path in sorted([*kept.glob("*.taken"), *kept.glob("*.refused")])[:-KEPT_REQUESTS]:
             path.unlink(missing_ok=True)
 
-    def _check_names(self, request: Request) -> None:
+    def _check_names(self, request: CoordinatorInput) -> None:
         """Refuse new names that make no good files, and new nodes that nobody would run."""
         if isinstance(request, DeployQuery):
             check_file_names("a query", [request.plans[0].stage.query], self.coordinator.plan.queries)
@@ -171,26 +168,13 @@ class CoordinatorProcess:
                         detail="Nodes that no site names run on the first one.",
                     )
 
-    def _check_returning(self, request: Request) -> None:
-        """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
-        for event in request.events if isinstance(request, ChangeTopology) else ():
-            if isinstance(event, AddNode) and self.coordinator.is_rescuing_from(event.node.id):
-                raise BadTopology(
-                    f'node "{event.node.id}" was lost, and its stages do not run elsewhere yet',
-                    hint="Add it again when they do, or under another name.",
-                )
-
     def _announce(self) -> None:
         """Tell every site which nodes and links are there, if that has changed."""
-        there = Connectivity.of(self._log.entries, self.coordinator.topology, self._losses)
+        there = Connectivity.of(self._log.entries, self.coordinator.topology, self.coordinator.losses)
         if self._announced != msgspec.structs.replace(there, version=0):
             self._announced = msgspec.structs.replace(there, version=0)
             for site in self._layout.sites:
                 self._write(site, [MessageRow(NETWORK, "", there.to_bytes())])
-
-    def _count_losses(self, entry: Beginning | Told) -> None:
-        if isinstance(entry, ChangeTopology):
-            self._losses.update(event.node for event in entry.events if isinstance(event, LoseNode))
 
     def _send(self, instructions: list[Instruction]) -> None:
         by_site: dict[str, list[MessageRow]] = {}
@@ -208,15 +192,11 @@ class CoordinatorProcess:
 
     def _write_status(self) -> None:
         coordinator = self.coordinator
-        queries = list(coordinator.plan.queries)
         status = CoordinatorStatus(
             coordinator.is_idle,
             coordinator.committed,
-            {generation.query: generation.phase for generation in coordinator.under_way()},
-            {query: coordinator.generation(query) for query in queries},
-            {stage: node for query in queries for stage, node in coordinator.placement.of(query).nodes.items()},
             query_statuses(coordinator),
-            msgspec.Raw(request_to_json(Beginning.of(coordinator.topology))),
+            msgspec.Raw(request_to_json(InitialTopology.of(coordinator.topology))),
         )
         write_whole(self._directory.status, msgspec.json.encode(status))
 

@@ -34,7 +34,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.protocol.coordinator_requests import Beginning, Request, request_from_json, request_to_json
+from midstream.deployment.protocol.coordinator_requests import (
+    InitialTopology,
+    Request,
+    request_from_json,
+    request_to_json,
+)
 from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.sites.durable_files import held_lock, is_held, unique_name, write_whole
 from midstream.deployment.sites.file_names import check_file_names, file_name
@@ -121,7 +126,7 @@ class DeploymentDirectory:
                 directory.feeds(site).mkdir(parents=True, exist_ok=True)
             for number, request in enumerate(requests):
                 write_whole(directory.requests / f"{number:020d}.json", request_to_json(request))
-            beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
+            beginning = msgspec.Raw(request_to_json(InitialTopology.of(topology)))
             write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
             (directory.path / UNFINISHED).unlink()
         return directory
@@ -173,9 +178,9 @@ class DeploymentDirectory:
     def layout(self) -> SiteLayout:
         return self._read().layout
 
-    def beginning(self) -> Beginning:
+    def beginning(self) -> InitialTopology:
         beginning = request_from_json(bytes(self._read().beginning))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         return beginning
 
     # Sites
@@ -224,7 +229,7 @@ class DeploymentDirectory:
         except FileNotFoundError:
             return False
         beginning = request_from_json(bytes(reported.topology))
-        assert isinstance(beginning, Beginning)
+        assert isinstance(beginning, InitialTopology)
         layout = self.layout()
         return not any(layout.site_of(node.id) == site for node in beginning.nodes)
 

@@ -16,14 +16,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.protocol.messages import Abort, Control, Envelope, ProvideState, Report, RescueState
+from midstream.deployment.protocol.lost_nodes import (
+    LostNodeAnswer,
+    LostNodeQuestion,
+    answer_for_lost_node,
+    with_earlier_stages,
+)
+from midstream.deployment.protocol.messages import Control, Envelope, Report
 from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Arrival, NodeRuntime, Outgoing
-from midstream.deployment.protocol.node_storage import restored_node, store_node, stored_stage
+from midstream.deployment.protocol.node_storage import restored_node, store_node
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.file_names import file_name, name_of_file
 from midstream.engine.state.window_store import ReceivedRows
 
-__all__ = ["GroupInput", "GroupOutput", "NodeGroup", "stored_stage_of_group"]
+__all__ = ["GroupInput", "GroupOutput", "NodeGroup", "stored_by_lost_node"]
 
 CONNECTIVITY, LOST = "connectivity", "lost/"
 
@@ -49,8 +55,8 @@ class GroupOutput:
     """For nodes of other groups."""
     reports: list[Report] = field(default_factory=list)
     results: list[tuple[str, ReceivedRows]] = field(default_factory=list)
-    rescues: list[tuple[NodeId, RescueState]] = field(default_factory=list)
-    """Snapshots that a node needs from what a lost node of another group had stored."""
+    rescues: list[tuple[NodeId, LostNodeQuestion]] = field(default_factory=list)
+    """Questions to what a lost node of another group had stored, with the node that was asked."""
 
     def add(self, out: Outgoing) -> None:
         self.reports += out.reports
@@ -83,7 +89,7 @@ class NodeGroup:
         self._hosts = hosts
         self._chunk_bytes = chunk_bytes
         self._stored: dict[NodeId, _Files] = {}
-        self._lost: dict[NodeId, _Files] = {}
+        self._lost: dict[NodeId, Mapping[str, bytes]] = {}
         self._touched: set[NodeId] = set()
         self._changes: dict[str, bytes | None] = {}
 
@@ -101,15 +107,16 @@ class NodeGroup:
         arrivals: dict[NodeId, list[Arrival]] = {}
         envelopes: dict[NodeId, list[Envelope]] = {}
         for name, message in given.control:
-            found = self._rescued(message) if isinstance(message, RescueState) else message
-            if isinstance(found, RescueState):
-                out.rescues.append((name, found))
-            elif isinstance(found, Abort) and not self._is_there(name):
-                # The node is lost. What it had stored says whether the stage has begun there.
-                lost = restored_node(name, self._lost.get(name, {}), self._chunk_bytes)
-                out.reports += lost.step([found]).reports
+            if not isinstance(message, LostNodeQuestion):
+                control.setdefault(name, []).append(message)
+                continue
+            answer = self._answer(message)
+            if isinstance(answer, Report):
+                out.reports.append(answer)
+            elif answer is not None:
+                control.setdefault(name, []).append(answer)
             else:
-                control.setdefault(name, []).append(found)
+                out.rescues.append((name, message))
         for name, arrival in given.arrivals:
             arrivals.setdefault(name, []).append(arrival)
         for envelope in given.envelopes:
@@ -182,19 +189,17 @@ class NodeGroup:
         """A node is gone; what it had stored is put aside."""
         self._store(name)
         del self.nodes[name]
-        for key in self._lost.pop(name, {}):
-            self._changes[_key(LOST + file_name(name), key)] = None
-        files = self._lost[name] = self._stored.pop(name)
-        for key, data in files.items():
-            self._changes[_key(file_name(name), key)] = None
-            self._changes[_key(LOST + file_name(name), key)] = data
+        stored, earlier = self._stored.pop(name), self._lost.pop(name, {})
+        self._changes |= {_key(file_name(name), key): None for key in stored}
+        self._changes |= {_key(LOST + file_name(name), key): None for key in earlier}
+        files = self._lost[name] = with_earlier_stages(stored, earlier)
+        self._changes |= {_key(LOST + file_name(name), key): data for key, data in files.items()}
 
-    def _rescued(self, message: RescueState) -> Control:
-        """The snapshot that is asked for if a lost node of this group had it, else the question."""
-        files = None
-        if message.lost_node in self._lost:
-            files = stored_stage(self._lost[message.lost_node], message.stage)
-        return message if files is None else ProvideState(message.stage, message.generation, files)
+    def _answer(self, question: LostNodeQuestion) -> LostNodeAnswer | None:
+        """The answer for a lost node of this group; None if it has none, or has not heard of the loss."""
+        if self.connectivity is None or not self.connectivity.has_heard_of(question.lost_node, question.losses):
+            return None
+        return answer_for_lost_node(question, self._lost.get(question.lost_node, {}))
 
     # Durability
 
@@ -223,23 +228,28 @@ class NodeGroup:
         if CONNECTIVITY in stored:
             group.connectivity = Connectivity.from_bytes(stored[CONNECTIVITY])
         for (is_lost, name), files in _by_node(stored).items():
-            (group._lost if is_lost else group._stored)[name] = _Files(files)
+            if is_lost:
+                group._lost[name] = files
+            else:
+                group._stored[name] = _Files(files)
         for name, files in group._stored.items():
             group.nodes[name] = restored_node(name, files, chunk_bytes)
         return group
 
 
-def stored_stage_of_group(
-    stored: Mapping[str, bytes], node: NodeId, stage: str, *, is_gone: bool
+def stored_by_lost_node(
+    stored: Mapping[str, bytes], node: NodeId, losses: int, *, is_gone: bool
 ) -> dict[str, bytes] | None:
-    """The snapshot of a stage in what a group has stored; None if there is none.
+    """What a lost node had stored, from what its group has stored; None if the group has not heard of its loss.
 
-    ``is_gone`` says that the whole group is gone; else only nodes that the group itself has given up are looked at.
+    ``is_gone`` says that the whole group is gone: then the node is, too, whatever the group has heard of.
     """
     by_node = _by_node(stored)
-    files = by_node.get((False, node)) if is_gone else None
-    files = by_node.get((True, node)) if files is None else files
-    return None if files is None else stored_stage(files, stage)
+    put_aside = by_node.get((True, node), {})
+    if is_gone:
+        return with_earlier_stages(by_node.get((False, node), {}), put_aside)
+    connectivity = Connectivity.from_bytes(stored[CONNECTIVITY]) if CONNECTIVITY in stored else None
+    return put_aside if connectivity is not None and connectivity.has_heard_of(node, losses) else None
 
 
 def _by_node(stored: Mapping[str, bytes]) -> dict[tuple[bool, NodeId], dict[str, bytes]]:
