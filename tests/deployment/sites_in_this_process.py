@@ -19,7 +19,7 @@ from midstream.deployment.protocol.wire_format import message_from_bytes, messag
 from midstream.deployment.sites.coordinator_process import CoordinatorProcess
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import unique_name
-from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, read_messages, spread, write_messages
+from midstream.deployment.sites.message_file import CONTROL, TICK, WAKE, MessageRow, read_messages, spread, write_messages
 from midstream.deployment.sites.node_group import NodeGroup, stored_stage_of_group
 from midstream.deployment.sites.site_input import FEED, InputRow, group_input
 from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
@@ -89,6 +89,8 @@ class SiteInThisProcess:
                     self.state[number][key] = data
         (self.commits / str(self.batch)).touch()
         self.batch += 1
+        if any(group.has_more_to_send for group in self.groups.values()):
+            write_messages(self._own_inbox() / f"{unique_name()}.parquet", [MessageRow(WAKE, "", b"")])
 
     def _publish(self, others: dict[str, SiteInThisProcess]) -> None:
         for row in self.output.publish():

@@ -38,7 +38,7 @@ from midstream.deployment.protocol.wire_format import message_from_bytes, messag
 from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import unique_name, write_whole
-from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
+from midstream.deployment.sites.message_file import CONTROL, TICK, WAKE, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
 from midstream.errors import MidstreamError, SparkFailed
@@ -122,6 +122,7 @@ class Site:
     def publish(self) -> None:
         """Publish what committed micro-batches gave, and what the nodes hold after them."""
         before = dict(self._nodes)
+        has_more_to_send = False
         for row in self._output.publish():
             if row.kind == ACTIVITY:
                 activity = GroupActivity.of_row(row)
@@ -130,8 +131,11 @@ class Site:
                 (self._busy.add if activity.is_busy else self._busy.discard)(activity.group)
                 if activity.has_asked_again:
                     self._tick_is_open = False
+                has_more_to_send |= activity.has_more_to_send
             elif row.kind == RESCUE:
                 self._rescue(row)
+        if has_more_to_send:
+            self._write([MessageRow(WAKE, "", b"")])
         if self._nodes != before:
             write_whole(self._directory.node_status(self._site), msgspec.json.encode(list(self._nodes.values())))
 

@@ -60,7 +60,8 @@ class GroupActivity(msgspec.Struct, frozen=True):
     has_asked_again: bool
     was_restored: bool
     seconds: float
-
+    has_more_to_send: bool = False
+    """Whether the group is to go on at once, though nothing may come."""
     nodes: list[NodeStatus] = []
     """What the group's nodes hold after the micro-batch."""
 
@@ -97,7 +98,7 @@ class SiteOutput:
         path = self._staged / f"{batch:012d}.parquet"
         if output.num_rows:
             sink = io.BytesIO()
-            pq.write_table(output.cast(OUTPUT_SCHEMA), sink)
+            pq.write_table(output.cast(OUTPUT_SCHEMA), sink, use_dictionary=False, write_statistics=False)
             write_whole(path, sink.getvalue())
         else:
             path.unlink(missing_ok=True)
