@@ -7,25 +7,38 @@
 - ``ISQD``: the product as it is;
 - ``ST``: the same, but a stage's snapshot leaves as a whole in one file, so that every site on the way receives all of
   it before it sends it on;
+- ``HSQD``, ``HCQD``: holistic redeployment, one query at a time or eight (``holistic_sites``).
+
+The coordinator counts what it does in ``coordinator/counts.json``.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from typing import Any
 
+from benchmarks.isqd.emulation import IncrementalCoordinator
 from midstream.deployment.protocol import node_runtime
+from midstream.deployment.protocol.coordinator import Coordinator, Instruction
+from midstream.deployment.protocol.coordinator_log import CoordinatorLog
+from midstream.deployment.protocol.messages import Acted, Installed, Report
 from midstream.deployment.protocol.node_runtime import NodeRuntime
-from midstream.deployment.sites.coordinator_process import run_coordinator
+from midstream.deployment.sites import coordinator_process
+from midstream.deployment.sites.durable_files import write_whole
 from midstream.deployment.sites.node_group import NodeGroup
+from midstream.deployment.topology.topology import Topology
 from midstream.spark import site
 from midstream.spark.node_operator import NodeOperator
 
 __all__ = ["main"]
 
 EVERYTHING = 1 << 40
+AT_ONCE = {"HSQD": 1, "HCQD": 8}
 
 
 class StoreAndForwardNode(NodeRuntime):
@@ -50,14 +63,58 @@ class StoreAndForwardOperator(NodeOperator):
     node_groups = StoreAndForwardGroup
 
 
+class CountingProcess(coordinator_process.CoordinatorProcess):
+    """A coordinator that counts its messages and the fragments that it touches, and notes when stages were installed."""
+
+    instructions = 0
+
+    def _send(self, instructions: list[Instruction]) -> None:
+        self.instructions += len(instructions)
+        super()._send(instructions)
+
+    def _write_status(self) -> None:
+        touched = getattr(self.coordinator, "touched", 0)
+        moments = getattr(self.coordinator, "moments", {})
+        counts = {"instructions": self.instructions, "told": self._log.entries, "touched": touched, "moments": moments}
+        write_whole(self._directory.status.with_name("counts.json"), json.dumps(counts).encode())
+        super()._write_status()
+
+
+class _Coordinator(IncrementalCoordinator):
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
+        self.moments: dict[str, float] = {}
+        """When a stage was last reported to have ended or begun somewhere."""
+
+    def take(self, report: Report) -> list[Instruction]:
+        if isinstance(report, Acted | Installed):
+            self.moments[f"{type(report).__name__} {report.stage} {report.node}"] = time.time()
+        return super().take(report)
+
+
+class _Log(CoordinatorLog):
+    def replay(self, begin: Any = None) -> Coordinator:
+        return super().replay(_Coordinator)
+
+
 def main(approach: str, directory: str, name: str, settings: Mapping[str, str]) -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     if name == "coordinator":
-        run_coordinator(directory, stop=stopped.is_set)
+        coordinator_process.CoordinatorProcess = CountingProcess  # type: ignore[misc]
+        coordinator_process.CoordinatorLog = _Log  # type: ignore[misc]
+        if approach in AT_ONCE:
+            from benchmarks.isqd.holistic_sites import use_holistic_coordinator
+
+            use_holistic_coordinator(AT_ONCE[approach])
+        coordinator_process.run_coordinator(directory, stop=stopped.is_set)
         return
     if approach == "ST":
         site.NodeOperator = StoreAndForwardOperator  # type: ignore[misc]
+    elif approach in AT_ONCE:
+        from benchmarks.isqd.holistic_sites import HolisticOperator
+
+        site.NodeOperator = HolisticOperator  # type: ignore[misc]
     site.run_site(directory, name, settings=settings, stop=stopped.is_set)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -25,9 +27,11 @@ POLL_SECONDS = 0.02
 
 
 class SparkSites:
-    """The processes of a deployment, from start to end of a ``with`` block. ``approach`` is one of ``spark_process``."""
+    """The processes of a deployment, from start to end of a ``with`` block; ``spark_process`` has the approaches."""
 
-    def __init__(self, directory: DeploymentDirectory, approach: str, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: DeploymentDirectory, approach: str, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self._approach = approach
         self._settings = [f"{name}={value}" for name, value in (settings or {}).items()]
@@ -72,6 +76,11 @@ class SparkSites:
         with contextlib.suppress(FileNotFoundError):
             return msgspec.json.decode(self.directory.status.read_bytes(), type=CoordinatorStatus)
         return None
+
+    def counts(self) -> dict[str, Any]:
+        """What the coordinator has counted."""
+        counted: dict[str, Any] = json.loads(self.directory.status.with_name("counts.json").read_bytes())
+        return counted
 
     def wait_until_idle(self, seconds: float = 900.0) -> CoordinatorStatus:
         """Wait until no change is under way."""

@@ -19,7 +19,15 @@ from midstream.deployment.protocol.wire_format import message_from_bytes, messag
 from midstream.deployment.sites.coordinator_process import CoordinatorProcess
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import unique_name
-from midstream.deployment.sites.message_file import CONTROL, TICK, WAKE, MessageRow, read_messages, spread, write_messages
+from midstream.deployment.sites.message_file import (
+    CONTROL,
+    TICK,
+    WAKE,
+    MessageRow,
+    read_messages,
+    spread,
+    write_messages,
+)
 from midstream.deployment.sites.node_group import NodeGroup, stored_stage_of_group
 from midstream.deployment.sites.site_input import FEED, InputRow, group_input
 from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
