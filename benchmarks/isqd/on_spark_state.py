@@ -4,13 +4,13 @@ Four sites. The join's state passes from the first over two others to the last (
 
 - **ISQD**: the product as it is: a part of the snapshot per micro-batch, which sites on the way pass on at once;
 - **ST**: the same with the whole snapshot in one file, which each site on the way receives before it sends it on;
-- **SR**: the join begins empty, and its sources replay everything over two sites in between. SR-B: no replayed row meets
-  another; SR-A: the rows of every second file do, SR-W: those of every file. Measured for one size, and computed from that
-  rate for the others.
+- **SR**: the join begins empty, and its sources replay everything over two sites in between. SR-B: no replayed row
+  meets another; SR-A: the rows of every second file do, SR-W: those of every file. Measured for one size, and computed
+  from that rate for the others.
 
 Measured from the request to the coordinator until the result of a row that arose after the change has been published:
-that includes the protocol's rounds (prepare, mark, connect), each of which waits for micro-batches. Beside it, from when
-the stage has ended at its old place until it is installed at the new one, as the coordinator learns it.
+that includes the protocol's rounds (prepare, mark, connect), each of which waits for micro-batches. Beside it, from
+when the stage has ended at its old place until it is installed at the new one, as the coordinator learns it.
 """
 
 from __future__ import annotations
@@ -171,9 +171,7 @@ def moves(approach: str, sizes: Sequence[int]) -> dict[int, list[Move]]:
             for size in sizes:
                 join.fill(int(size * MIB / per_row))
                 found[size] = [join.move() for _ in range(MOVES)]
-                print(
-                    f"{approach}, {size} MB: {[f'{m.flow:.1f} ({m.transfer:.1f})' for m in found[size]]} s", flush=True
-                )
+                print(f"{approach}, {size} MB: {found[size]}", flush=True)
     return found
 
 
@@ -263,10 +261,8 @@ def figure_11_on_spark() -> bool:
     )
     bars = [Bar(f"{size} MB: ST / ISQD, until data flow again", 1.5, at_least=True) for size in SIZES]
     series = {
-        name: {
-            str(size): {"flow": [m.flow for m in own], "transfer": [m.transfer for m in own]} for size, own in f.items()
-        }
-        for name, f in (("ISQD", ours), ("ST", st))
+        name: {str(size): [(move.flow, move.transfer) for move in own] for size, own in found.items()}
+        for name, found in (("ISQD", ours), ("ST", st))
     }
     return save_figure(figure, drawing, figures, min(gains) >= 2.6, seen, series, *bars)
 

@@ -64,7 +64,7 @@ class StoreAndForwardOperator(NodeOperator):
 
 
 class CountingProcess(coordinator_process.CoordinatorProcess):
-    """A coordinator that counts its messages and the fragments that it touches, and notes when stages were installed."""
+    """A coordinator that counts its messages and the fragments that it touches, and notes when stages moved."""
 
     instructions = 0
 
