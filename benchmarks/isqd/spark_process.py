@@ -7,6 +7,7 @@
 - ``ISQD``: the product as it is;
 - ``ST``: the same, but a stage's snapshot leaves as a whole in one file, so that every site on the way receives all of
   it before it sends it on;
+- ``ST by batches``: as ``ST``, and sites in between pass it on with a micro-batch instead of at once;
 - ``HSQD``, ``HCQD``: holistic redeployment, one query at a time or eight (``holistic_sites``).
 
 The coordinator counts what it does in ``coordinator/counts.json``.
@@ -28,7 +29,7 @@ from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.messages import Acted, Installed, Report
 from midstream.deployment.protocol.node_runtime import NodeRuntime
-from midstream.deployment.sites import coordinator_process
+from midstream.deployment.sites import coordinator_process, site_output
 from midstream.deployment.sites.durable_files import write_whole
 from midstream.deployment.sites.node_group import NodeGroup
 from midstream.deployment.topology.topology import Topology
@@ -61,6 +62,29 @@ class StoreAndForwardOperator(NodeOperator):
     """Nodes that send a snapshot as a whole."""
 
     node_groups = StoreAndForwardGroup
+
+
+class ByBatchesNode(StoreAndForwardNode):
+    """A node whose site passes nothing on at once."""
+
+    def __init__(self, name: str, chunk_bytes: int = node_runtime.CHUNK_BYTES) -> None:
+        super().__init__(name, chunk_bytes)
+        site_output.is_in_transit = lambda envelope: False
+
+
+class ByBatchesGroup(StoreAndForwardGroup):
+    """Nodes whose site passes nothing on at once."""
+
+    runtimes = ByBatchesNode
+
+
+class ByBatchesOperator(NodeOperator):
+    """Nodes whose site passes nothing on at once."""
+
+    node_groups = ByBatchesGroup
+
+
+OPERATORS = {"ST": StoreAndForwardOperator, "ST by batches": ByBatchesOperator}
 
 
 class CountingProcess(coordinator_process.CoordinatorProcess):
@@ -109,8 +133,8 @@ def main(approach: str, directory: str, name: str, settings: Mapping[str, str]) 
             use_holistic_coordinator(AT_ONCE[approach])
         coordinator_process.run_coordinator(directory, stop=stopped.is_set)
         return
-    if approach == "ST":
-        site.NodeOperator = StoreAndForwardOperator  # type: ignore[misc]
+    if approach in OPERATORS:
+        site.NodeOperator = OPERATORS[approach]  # type: ignore[misc]
     elif approach in AT_ONCE:
         from benchmarks.isqd.holistic_sites import HolisticOperator
 

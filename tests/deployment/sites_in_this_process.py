@@ -31,6 +31,7 @@ from midstream.deployment.sites.message_file import (
 from midstream.deployment.sites.node_group import NodeGroup, stored_stage_of_group
 from midstream.deployment.sites.site_input import FEED, InputRow, group_input
 from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
+from midstream.deployment.sites.transit import Transit
 
 
 class Interrupted(Exception):
@@ -47,6 +48,7 @@ class SiteInThisProcess:
         self.commits = directory.checkpoint(name) / "commits"
         self.commits.mkdir(parents=True, exist_ok=True)
         self.output = SiteOutput(directory, name)
+        self.transit = Transit(directory, name)
         self.random = random
         self.is_lost = False
         self.groups: dict[int, NodeGroup] = {}
@@ -63,6 +65,7 @@ class SiteInThisProcess:
     def work(self, others: dict[str, SiteInThisProcess], *, tick: bool = False) -> None:
         """Publish, and do a micro-batch if something has come."""
         self._publish(others)
+        self.transit.pass_on()
         if tick:
             write_messages(self._own_inbox() / f"{unique_name()}.parquet", [MessageRow(TICK, "", b"")])
         if self.planned is None:

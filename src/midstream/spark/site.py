@@ -9,9 +9,10 @@ Everything that nodes need to know comes as rows, so Spark's offsets, state and 
 one transaction; what it gives leaves when it is committed (``deployment/sites/site_output``). If a site is killed and
 started again, that is to its nodes what the protocol calls a crash: they go on from what they had stored.
 
-The site's own process publishes, writes a *tick* into the inbox from time to time as long as a node waits for
-something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
-Spark has taken them; files of feeds stay, unless they are not wanted any more.
+The site's own process publishes, passes on messages that only pass through its nodes (``deployment/sites/transit``),
+writes a *tick* into the inbox from time to time as long as a node waits for something, and fetches the state of nodes
+whose site is lost (``state_rescue``). Files of the inbox are deleted when Spark has taken them; files of feeds stay,
+unless they are not wanted any more.
 
     python -m midstream.spark.site DIRECTORY SITE
 """
@@ -41,6 +42,7 @@ from midstream.deployment.sites.durable_files import unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, TICK, WAKE, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
+from midstream.deployment.sites.transit import Transit
 from midstream.errors import MidstreamError, SparkFailed
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.node_operator import NodeOperator
@@ -80,6 +82,7 @@ class Site:
         self._site = site
         self._layout = directory.layout()
         self._output = SiteOutput(directory, site)
+        self._transit = Transit(directory, site)
         self._tick_seconds = tick_seconds
         self._ticked = time.monotonic()
         self._tick_is_open = False
@@ -112,6 +115,7 @@ class Site:
     def work(self) -> None:
         """What the site's process does beside Spark; to be called again and again."""
         self.publish()
+        self._transit.pass_on()
         if self.query.exception() is not None:
             raise SparkFailed(f'site "{self._site}" failed', detail=str(self.query.exception()).strip()[:2000])
         if self._busy and not self._tick_is_open and time.monotonic() - self._ticked > self._tick_seconds:
