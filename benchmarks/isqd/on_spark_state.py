@@ -176,31 +176,35 @@ def moves(approach: str, sizes: Sequence[int]) -> dict[int, list[Move]]:
 
 
 def replays(mebibytes: int) -> dict[str, float]:
-    """Seconds to rebuild a state of so many MiB from sources with two sites in between."""
+    """Seconds to rebuild a state of so many MiB from sources with two sites in between.
+
+    One deployment for all variants: the rows of each have keys of their own.
+    """
     rows = int(mebibytes * MIB / bytes_per_row())
     places = {"west": list(DEVICES), "middle 1": ["relay 1"], "middle 2": ["relay 2"], "east": ["cloud"]}
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for variant, every in {"SR-B": 0, "SR-A": 2, "SR-W": 1}.items():
-            directory = DeploymentDirectory.create(Path(folder) / variant, _way(), places)
-            with SparkSites(directory, "ISQD", SETTINGS) as running:
-                running.ask(DeployQuery(tuple(PLANS), ("probe", "payload")))
-                running.wait_until_idle()
-                results = Results(directory, "q")
-                # One row through all sites: they are awake when the replay begins.
-                directory.write_feed("device a", "a", 0, rows_of_a(0, 1))
-                directory.write_feed("device b", "b", 0, rows_of_b(0, 1))
-                running.wait(partial(_has, results, 0), 300, "no result")
-                began, first, number = time.time(), 1, 1
-                while first < rows:
-                    count = min(ROWS_PER_FILE, rows - first)
+        directory = DeploymentDirectory.create(Path(folder) / "deployment", _way(), places)
+        with SparkSites(directory, "ISQD", SETTINGS) as running:
+            running.ask(DeployQuery(tuple(PLANS), ("probe", "payload")))
+            running.wait_until_idle()
+            results = Results(directory, "q")
+            # One row through all sites: they are awake when the replay begins.
+            directory.write_feed("device a", "a", 0, rows_of_a(0, 1))
+            directory.write_feed("device b", "b", 0, rows_of_b(0, 1))
+            running.wait(partial(_has, results, 0), 300, "no result")
+            first = number = 1
+            for variant, every in {"SR-B": 0, "SR-A": 2, "SR-W": 1}.items():
+                began, end = time.time(), first + rows
+                while first < end:
+                    count = min(ROWS_PER_FILE, end - first)
                     directory.write_feed("device a", "a", number, rows_of_a(first, count))
                     is_met = bool(every) and number % every == 0
                     met = rows_of_b(first, count) if is_met else rows_of_b(first + count - 1, 1)
                     directory.write_feed("device b", "b", number, met)
                     first, number = first + count, number + 1
-                running.wait(partial(_has, results, first - 1), 600, "no result")
-                found[variant] = (results.arrival("probe", first - 1) or 0.0) - began
+                running.wait(partial(_has, results, end - 1), 600, "no result")
+                found[variant] = (results.arrival("probe", end - 1) or 0.0) - began
                 print(f"{variant}, {mebibytes} MB: {found[variant]:.1f} s", flush=True)
     return found
 
