@@ -137,7 +137,9 @@ class MovingJoin:
 
     def _probe(self, key: int) -> float:
         """Feed a row that meets one of the state; when its result has come."""
-        self._directory.write_feed("device b", "b", self._probes, rows_of_b(key, 1))
+        # Probes have keys in any order and times in theirs: none is late.
+        probe = pa.table([[self._rows + self._probes], [key]], schema=SCHEMAS["b"])
+        self._directory.write_feed("device b", "b", self._probes, probe)
         self._probes += 1
         self._running.wait(lambda: self._results.arrival("probe", key) is not None, 600, "no result")
         arrived = self._results.arrival("probe", key)
