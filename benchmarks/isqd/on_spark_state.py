@@ -128,7 +128,7 @@ class MovingJoin:
     def fill(self, rows: int) -> None:
         """Let the state grow to so many rows."""
         while self._rows < rows:
-            count = min(ROWS_PER_FILE, rows - self._rows)
+            count = min(4 * ROWS_PER_FILE, rows - self._rows)
             self._directory.write_feed("device a", "a", self._files, rows_of_a(self._rows, count))
             self._rows += count
             self._files += 1
