@@ -516,7 +516,8 @@ def _query_of(held: Held) -> str:
 
 
 def chunks_of(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
-    """A snapshot as pieces of at most so many bytes."""
+    """A snapshot as pieces of at most so many bytes: the same ones, in whichever order its files were stored."""
+    files = dict(sorted(files.items()))
     names = "\n".join(files).encode()
     content = b"".join([frame_prefix(names, [len(data) for data in files.values()]), *files.values()])
     whole = hashlib.blake2b(content, digest_size=16).digest() + content
