@@ -26,7 +26,7 @@ from midstream.runtime.control import ControlDirectory
 from tests.cli.commanding import Called, call
 
 TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600
 
 
 def environment() -> dict[str, str]:

@@ -38,7 +38,7 @@ def test_the_demo_runs_on_spark_without_a_java_on_the_machine(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]

@@ -81,7 +81,7 @@ class RunningSites:
 
     # What it does
 
-    def ask(self, request: Request, seconds: float = 120) -> None:
+    def ask(self, request: Request, seconds: float = 600) -> None:
         """Ask the coordinator something, and wait until it has taken it."""
         name = self.directory.submit(request)
         self.wait(lambda: self.directory.outcome(name) is not None, seconds, f"request {name} is not taken")
@@ -92,7 +92,7 @@ class RunningSites:
             return None
         return msgspec.json.decode(self.directory.status.read_bytes(), type=CoordinatorStatus)
 
-    def wait_until_idle(self, seconds: float = 180) -> CoordinatorStatus:
+    def wait_until_idle(self, seconds: float = 600) -> CoordinatorStatus:
         """Wait until no generation is under way."""
         self.wait(lambda: (status := self.status()) is not None and status.is_idle, seconds, "a generation stays open")
         status = self.status()
@@ -107,7 +107,7 @@ class RunningSites:
             assert time.monotonic() < until, problem
             time.sleep(0.1)
 
-    def wait_for_results(self, query: str, count: int, seconds: float = 180) -> None:
+    def wait_for_results(self, query: str, count: int, seconds: float = 600) -> None:
         """Wait until a query has so many results."""
 
         def are_there() -> bool:
