@@ -20,8 +20,8 @@ from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 
 __all__ = ["FIGURES"]
 
-QUERIES, CHANGES = 3, 5
-QUIET_S, EVERY_S, ROUND_S = 20.0, 8.0, 1.0
+QUERIES, CHANGES = 3, 4
+QUIET_S, EVERY_S, ROUND_S = 16.0, 8.0, 1.0
 APPROACHES = ("ISQD", "HCQD", "HSQD")
 NATIVE = "Spark alone"
 
@@ -45,9 +45,7 @@ def _run_on_sites(approach: str, folder: Path) -> Outcome:
     devices = MovingDevices(QUERIES)
     directory = DeploymentDirectory.create(folder, devices.topology, devices.sites())
     with SparkSites(directory, approach) as running:
-        for query in devices.devices:
-            running.ask(DeployQuery(tuple(devices.plans(query)), ("k",)))
-        running.wait_until_idle()
+        running.deploy(*(DeployQuery(tuple(devices.plans(query)), ("k",)) for query in devices.devices))
         results = {query: Results(directory, query) for query in devices.devices}
         feeder = Feeder(devices, directory.write_feed, ROUND_S)
         feeder.start()

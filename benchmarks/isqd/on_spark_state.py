@@ -164,8 +164,7 @@ def moves(approach: str, sizes: Sequence[int]) -> dict[int, list[Move]]:
     with tempfile.TemporaryDirectory() as folder:
         directory = DeploymentDirectory.create(Path(folder) / "deployment", topology(), SITES)
         with SparkSites(directory, approach, SETTINGS) as running:
-            running.ask(DeployQuery(tuple(PLANS), ("probe", "payload")))
-            running.wait_until_idle()
+            running.deploy(DeployQuery(tuple(PLANS), ("probe", "payload")))
             join = MovingJoin(running)
             join.fill(1000)
             # Everything has been compiled and loaded on all sites when it has moved once.
@@ -188,8 +187,7 @@ def replays(mebibytes: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         directory = DeploymentDirectory.create(Path(folder) / "deployment", _way(), places)
         with SparkSites(directory, "ISQD", SETTINGS) as running:
-            running.ask(DeployQuery(tuple(PLANS), ("probe", "payload")))
-            running.wait_until_idle()
+            running.deploy(DeployQuery(tuple(PLANS), ("probe", "payload")))
             results = Results(directory, "q")
             # One row through all sites: they are awake when the replay begins.
             directory.write_feed("device a", "a", 0, rows_of_a(0, 1))

@@ -37,20 +37,25 @@ class SparkSites:
         self._settings = [f"{name}={value}" for name, value in (settings or {}).items()]
         self._logs = directory.path.with_name(f"{directory.path.name}.logs")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._restarts_left = 4
+        """Until something is deployed: on a busy machine Spark gives up on Python workers that start slowly."""
 
     def __enter__(self) -> SparkSites:
         self._logs.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         for name in ("coordinator", *self.directory.layout().sites):
-            arguments = [self._approach, str(self.directory.path), name, *self._settings]
-            with open(self._logs / f"{name}.log", "wb") as log:
-                self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.isqd.spark_process", *arguments],
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                )
+            self._start(name)
         return self
+
+    def _start(self, name: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        arguments = [self._approach, str(self.directory.path), name, *self._settings]
+        with open(self._logs / f"{name}.log", "ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.isqd.spark_process", *arguments],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
 
     def __exit__(self, *problem: object) -> None:
         for process in self._processes.values():
@@ -77,6 +82,13 @@ class SparkSites:
             return msgspec.json.decode(self.directory.status.read_bytes(), type=CoordinatorStatus)
         return None
 
+    def deploy(self, *requests: Request) -> None:
+        """Deploy queries, and wait until they run. From now on every process must stay."""
+        for request in requests:
+            self.ask(request)
+        self.wait_until_idle()
+        self._restarts_left = 0
+
     def counts(self) -> dict[str, Any]:
         """What the coordinator has counted."""
         counted: dict[str, Any] = json.loads(self.directory.status.with_name("counts.json").read_bytes())
@@ -94,6 +106,10 @@ class SparkSites:
         until = time.monotonic() + seconds
         while not is_so():
             for name, process in self._processes.items():
+                if process.poll() is not None and self._restarts_left:
+                    self._restarts_left -= 1
+                    self._start(name)
+                    break
                 if process.poll() is not None:
                     log = (self._logs / f"{name}.log").read_text(errors="replace")
                     raise RuntimeError(f"{name} ended with {process.returncode}:\n{log[-4000:]}")

@@ -456,8 +456,8 @@ class NodeRuntime:
                     instance.output.set_route(route, generation)
             case DrainStage(state_path=path):
                 instance.acted_in = generation
-                del self.running[stage]
                 chunks = chunks_of(instance.save(), self._chunk_bytes)
+                del self.running[stage]
                 self.held[stage] = Held(instance, generation, path, chunks, patience=Patience.over(len(path) - 1))
         if instance.acted_in == generation:
             self._report(Acted(self.name, marker.query, generation, stage))
