@@ -5,9 +5,8 @@
 ``NAME`` is a site, or ``coordinator``; settings are Spark's. The approaches:
 
 - ``ISQD``: the product as it is;
-- ``ST``: the same, but a stage's snapshot leaves as a whole in one file, so that every site on the way receives all of
-  it before it sends it on;
-- ``ST by batches``: as ``ST``, and sites in between pass it on with a micro-batch instead of at once;
+- ``ISQD or ST``: the same, but as long as there is a file ``as_a_whole`` in the deployment's directory, a stage's
+  snapshot leaves as a whole in one file, so that every site on the way receives all of it before it sends it on;
 - ``HSQD``, ``HCQD``: holistic redeployment, one query at a time or eight (``holistic_sites``).
 
 The coordinator counts what it does in ``coordinator/counts.json``.
@@ -16,11 +15,13 @@ The coordinator counts what it does in ``coordinator/counts.json``.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from benchmarks.isqd.emulation import IncrementalCoordinator
@@ -28,8 +29,8 @@ from midstream.deployment.protocol import node_runtime
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
 from midstream.deployment.protocol.messages import Acted, Installed, Report
-from midstream.deployment.protocol.node_runtime import NodeRuntime
-from midstream.deployment.sites import coordinator_process, site_output
+from midstream.deployment.protocol.node_runtime import CHUNKS_AHEAD, CHUNKS_AT_ONCE, NodeRuntime
+from midstream.deployment.sites import coordinator_process
 from midstream.deployment.sites.durable_files import write_whole
 from midstream.deployment.sites.node_group import NodeGroup
 from midstream.deployment.topology.topology import Topology
@@ -39,52 +40,31 @@ from midstream.spark.node_operator import NodeOperator
 __all__ = ["main"]
 
 EVERYTHING = 1 << 40
+AS_A_WHOLE = "MIDSTREAM_BENCHMARK_AS_A_WHOLE"
 AT_ONCE = {"HSQD": 1, "HCQD": 8}
 
 
-class StoreAndForwardNode(NodeRuntime):
-    """A node that sends a snapshot as a whole."""
+class SwitchedNode(NodeRuntime):
+    """A node that sends a snapshot as a whole as long as the file is there that the environment names."""
 
-    def __init__(self, name: str, chunk_bytes: int = node_runtime.CHUNK_BYTES) -> None:
-        super().__init__(name, chunk_bytes)
+    def _begin_step(self) -> None:
+        is_whole = Path(os.environ[AS_A_WHOLE]).exists()
+        self.chunks_at_once = EVERYTHING if is_whole else CHUNKS_AT_ONCE
         # In the Python worker that runs the node.
-        node_runtime.CHUNKS_AHEAD = EVERYTHING
+        node_runtime.CHUNKS_AHEAD = EVERYTHING if is_whole else CHUNKS_AHEAD
+        super()._begin_step()
 
 
-class StoreAndForwardGroup(NodeGroup):
-    """Nodes that send a snapshot as a whole."""
+class SwitchedGroup(NodeGroup):
+    """Nodes that send a snapshot as a whole, or in parts."""
 
-    runtimes = StoreAndForwardNode
-    chunks_at_once = EVERYTHING
-
-
-class StoreAndForwardOperator(NodeOperator):
-    """Nodes that send a snapshot as a whole."""
-
-    node_groups = StoreAndForwardGroup
+    runtimes = SwitchedNode
 
 
-class ByBatchesNode(StoreAndForwardNode):
-    """A node whose site passes nothing on at once."""
+class SwitchedOperator(NodeOperator):
+    """Nodes that send a snapshot as a whole, or in parts."""
 
-    def __init__(self, name: str, chunk_bytes: int = node_runtime.CHUNK_BYTES) -> None:
-        super().__init__(name, chunk_bytes)
-        site_output.is_in_transit = lambda envelope: False
-
-
-class ByBatchesGroup(StoreAndForwardGroup):
-    """Nodes whose site passes nothing on at once."""
-
-    runtimes = ByBatchesNode
-
-
-class ByBatchesOperator(NodeOperator):
-    """Nodes whose site passes nothing on at once."""
-
-    node_groups = ByBatchesGroup
-
-
-OPERATORS = {"ST": StoreAndForwardOperator, "ST by batches": ByBatchesOperator}
+    node_groups = SwitchedGroup
 
 
 class CountingProcess(coordinator_process.CoordinatorProcess):
@@ -133,8 +113,10 @@ def main(approach: str, directory: str, name: str, settings: Mapping[str, str]) 
             use_holistic_coordinator(AT_ONCE[approach])
         coordinator_process.run_coordinator(directory, stop=stopped.is_set)
         return
-    if approach in OPERATORS:
-        site.NodeOperator = OPERATORS[approach]  # type: ignore[misc]
+    if approach == "ISQD or ST":
+        # Before Spark starts its Python workers.
+        os.environ[AS_A_WHOLE] = str(Path(directory) / "as_a_whole")
+        site.NodeOperator = SwitchedOperator  # type: ignore[misc]
     elif approach in AT_ONCE:
         from benchmarks.isqd.holistic_sites import HolisticOperator
 
