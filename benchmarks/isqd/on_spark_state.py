@@ -265,8 +265,8 @@ def figure_11_on_spark() -> bool:
         "isqd_figure_11_on_spark",
         "ISQD, fig. 11 (real, on Spark)",
         "ISQD 2.6 to 6.2 times faster than ST; SR-A and SR-W time out above 32 MB, SR-B above 128 MB",
-        f"real; 4 Spark sites on one machine without a network; median of {2 * ROUNDS} moves, in turns; SR measured at {REPLAYED} MB"
-        " and computed for the rest",
+        f"real; 4 Spark sites on one machine without a network; median of {2 * ROUNDS} moves, in turns; SR measured at"
+        f" {REPLAYED} MB and computed for the rest",
     )
     bars = [Bar(f"{size} MB: ST / ISQD, until data flow again", 1.5, at_least=True) for size in SIZES]
     series = {
