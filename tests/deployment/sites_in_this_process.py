@@ -24,6 +24,7 @@ from midstream.deployment.sites.message_file import (
     CONTROL,
     REPORT,
     TICK,
+    WAKE,
     MessageRow,
     read_messages,
     spread,
@@ -32,6 +33,7 @@ from midstream.deployment.sites.message_file import (
 from midstream.deployment.sites.node_group import NodeGroup, stored_by_lost_node
 from midstream.deployment.sites.site_input import FEED, InputRow, group_input
 from midstream.deployment.sites.site_output import OUTPUT_SCHEMA, RESCUE, SiteOutput, group_output
+from midstream.deployment.sites.transit import Transit
 
 
 class Interrupted(Exception):
@@ -48,6 +50,7 @@ class SiteInThisProcess:
         self.commits = directory.checkpoint(name) / "commits"
         self.commits.mkdir(parents=True, exist_ok=True)
         self.output = SiteOutput(directory, name)
+        self.transit = Transit(directory, name)
         self.random = random
         self.is_lost = False
         self.groups: dict[int, NodeGroup] = {}
@@ -64,6 +67,7 @@ class SiteInThisProcess:
     def work(self, others: dict[str, SiteInThisProcess], *, tick: bool = False) -> None:
         """Publish, and do a micro-batch if something has come."""
         self._publish(others)
+        self.transit.pass_on()
         if tick:
             write_messages(self._own_inbox() / f"{unique_name()}.parquet", [MessageRow(TICK, "", b"")])
         if self.planned is None:
@@ -98,6 +102,8 @@ class SiteInThisProcess:
                     self.state[number][key] = data
         (self.commits / str(self.batch)).touch()
         self.batch += 1
+        if any(group.has_more_to_send for group in self.groups.values()):
+            write_messages(self._own_inbox() / f"{unique_name()}.parquet", [MessageRow(WAKE, "", b"")])
 
     def _publish(self, others: dict[str, SiteInThisProcess]) -> None:
         for row in self.output.publish():

@@ -41,10 +41,42 @@ def test_a_node_that_never_stored_anything_is_empty():
 
 def test_storing_again_drops_what_is_gone(moving):
     storage = stored(moving.nodes["N5"])
-    assert any(key.startswith("held/") for key in storage)
+    assert any(key.startswith(f"running/{O4}") for key in storage)
     moving.settle()
     store_node(moving.nodes["N5"], storage)
     assert list(storage) == ["node"]
+
+
+def test_a_snapshot_that_is_sent_is_not_written_again():
+    deployment = SmallDeployment(chunk_bytes=100)
+    deployment.feed("N8", "b", (1, 2), (2, 3))
+    deployment.settle()
+    node, storage = deployment.nodes["N5"], {}
+    store_node(node, storage)
+    segments = {key: data for key, data in storage.items() if "/segment" in key}
+    deployment.move()
+    deployment.tell(Prepare)
+    deployment.report()
+    deployment.tell(EnterMarker)
+    store_node(node, storage)
+    assert node.held[O4] and segments
+    assert all(storage[key] is data for key, data in segments.items())
+
+
+def test_a_stage_that_is_held_and_runs_again_is_stored_twice(moving):
+    node = moving.nodes["N5"]
+    held = node.held[O4]
+    node.running[O4] = type(held.instance).restored(held.instance.plan, dict(held.instance.files))
+    node.running[O4].installed_in = 7
+    again = restored_node("N5", stored(node), 100)
+    assert again.running[O4].installed_in == 7
+    assert again.held[O4].instance.installed_in == held.instance.installed_in != 7
+
+
+def test_chunks_do_not_depend_on_the_order_in_which_a_store_gives_its_pieces(moving):
+    storage = stored(moving.nodes["N5"])
+    backwards = dict(reversed(storage.items()))
+    assert restored_node("N5", backwards, 100).held[O4].chunks == moving.nodes["N5"].held[O4].chunks
 
 
 def test_the_snapshot_of_a_stage_can_be_rescued_where_it_ran_or_was_held(moving):

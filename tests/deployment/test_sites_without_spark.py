@@ -103,8 +103,9 @@ def test_nothing_is_lost_or_repeated_when_processes_are_killed(tmp_path, seed):
         if random.random() < 0.5:
             # All that is on its way between two sites is lost.
             sender, receiver = random.sample(list(SITES), 2)
-            for path in run.directory.inbox(receiver, sender).glob("*.parquet"):
-                path.unlink()
+            for folder in (run.directory.inbox, run.directory.transit):
+                for path in folder(receiver, sender).glob("*.parquet"):
+                    path.unlink()
     run.finish()
     run.check()
     assert run.deployment.killed > 10

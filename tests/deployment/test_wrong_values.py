@@ -129,10 +129,9 @@ def test_a_query_with_wrong_sources_is_not_deployed(given, sources):
     assert deployment.status().queries == []
 
 
-def test_a_deployment_that_takes_longer_than_anybody_waits_goes_on():
+def test_a_deployment_over_very_slow_links_comes_to_rest():
     deployment = Deployment(Topology([Node("a"), Node("b")], [Link("a", "b", latency_ms=400_000)]))
-    with pytest.raises(BadTopology, match="has not come to rest within 10 minutes"):
-        deployment.deploy("q", query(), sources={"s": ["a"]}, sink="b")
+    deployment.deploy("q", query(), sources={"s": ["a"]}, sink="b")
     deployment.push("a", "s", pa.table({"ts": [1], "id": [7]}))
     for _ in range(4):
         deployment.run_for(400_000)

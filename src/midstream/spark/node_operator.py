@@ -35,6 +35,9 @@ _GROUPS: dict[tuple[str, int], tuple[str, NodeGroup]] = {}
 class NodeOperator(StatefulProcessor):
     """Runs the nodes of a site. ``run`` names the running process of the site, ``keys`` are those of its groups."""
 
+    node_groups: type[NodeGroup] = NodeGroup
+    """What a group runs as. Benchmarks put baselines in its place."""
+
     def __init__(self, layout: SiteLayout, site: str, run: str, keys: list[int]) -> None:
         self._layout = layout
         self._site = site
@@ -53,7 +56,9 @@ class NodeOperator(StatefulProcessor):
         self._store(number, group)
         seconds = time.perf_counter() - began
         nodes = [node_status(node) for node in group.nodes.values()]
-        activity = GroupActivity(number, group.is_busy, given.asks_again, was_restored, seconds, nodes)
+        activity = GroupActivity(
+            number, group.is_busy, given.asks_again, was_restored, seconds, group.has_more_to_send, nodes
+        )
         output.append(activity.as_row())
         yield pd.DataFrame(
             {
@@ -80,7 +85,7 @@ class NodeOperator(StatefulProcessor):
             return group, False
         kept = {key[0]: bytes(value[0]) for key, value in self._state.iterator()}
         kept.pop(VERSION, None)
-        return NodeGroup.restored(self._hosts(number), kept), True
+        return self.node_groups.restored(self._hosts(number), kept), True
 
     def _store(self, number: int, group: NodeGroup) -> None:
         for name, data in group.changes().items():

@@ -9,9 +9,10 @@ Everything that nodes need to know comes as rows, so Spark's offsets, state and 
 one transaction; what it gives leaves when it is committed (``deployment/sites/site_output``). If a site is killed and
 started again, that is to its nodes what the protocol calls a crash: they go on from what they had stored.
 
-The site's own process publishes, writes a *tick* into the inbox from time to time as long as a node waits for
-something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
-Spark has taken them; files of feeds stay, unless they are not wanted any more.
+The site's own process publishes, passes on messages that only pass through its nodes (``deployment/sites/transit``),
+writes a *tick* into the inbox from time to time as long as a node waits for something, and fetches the state of nodes
+whose site is lost (``state_rescue``). Files of the inbox are deleted when Spark has taken them; files of feeds stay,
+unless they are not wanted any more.
 
     python -m midstream.spark.site DIRECTORY SITE [--remove-feeds]
 """
@@ -38,9 +39,10 @@ from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
-from midstream.deployment.sites.message_file import CONTROL, REPORT, TICK, MessageRow, write_messages
+from midstream.deployment.sites.message_file import CONTROL, REPORT, TICK, WAKE, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
+from midstream.deployment.sites.transit import Transit
 from midstream.errors import MidstreamError, SparkFailed
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.node_operator import NodeOperator
@@ -86,6 +88,7 @@ class Site:
         self._site = site
         self._layout = directory.layout()
         self._output = SiteOutput(directory, site)
+        self._transit = Transit(directory, site)
         self._tick_seconds = tick_seconds
         self._ticked = time.monotonic()
         self._tick_is_open = False
@@ -118,6 +121,7 @@ class Site:
     def work(self) -> None:
         """What the site's process does beside Spark; to be called again and again."""
         self.publish()
+        self._transit.pass_on()
         if self.query.exception() is not None:
             raise SparkFailed(f'site "{self._site}" failed', detail=str(self.query.exception()).strip()[:2000])
         if self._busy and not self._tick_is_open and time.monotonic() - self._ticked > self._tick_seconds:
@@ -128,6 +132,7 @@ class Site:
     def publish(self) -> None:
         """Publish what committed micro-batches gave, and what the nodes hold after them."""
         before = dict(self._nodes)
+        has_more_to_send = False
         for row in self._output.publish():
             if row.kind == ACTIVITY:
                 activity = GroupActivity.of_row(row)
@@ -136,8 +141,11 @@ class Site:
                 (self._busy.add if activity.is_busy else self._busy.discard)(activity.group)
                 if activity.has_asked_again:
                     self._tick_is_open = False
+                has_more_to_send |= activity.has_more_to_send
             elif row.kind == RESCUE:
                 self._rescue(row)
+        if has_more_to_send:
+            self._write([MessageRow(WAKE, "", b"")])
         if self._nodes != before:
             write_whole(self._directory.node_status(self._site), msgspec.json.encode(list(self._nodes.values())))
 

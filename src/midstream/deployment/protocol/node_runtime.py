@@ -24,6 +24,7 @@ copies need not be aligned.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,12 +69,14 @@ from midstream.engine.state.window_store import ReceivedRows
 from midstream.errors import DataError, MalformedMessage
 from midstream.runtime.framing import frame_prefix, split_frame
 
-__all__ = ["CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoing", "chunks_of"]
+__all__ = ["CHUNKS_AT_ONCE", "CHUNK_BYTES", "Arrival", "Awaiting", "Held", "NodeRuntime", "Outgoing", "chunks_of"]
 
 CHUNK_BYTES = 1 << 20
 """A snapshot is sent in pieces of so many bytes, so that its first pieces are further on while the last are read."""
 CHUNKS_AHEAD = 64
 """So many pieces are under way at most, for each hop, before the first is confirmed."""
+CHUNKS_AT_ONCE = 16
+"""So many pieces leave a node in one step at most, where a step's output leaves as a whole (on sites)."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,12 @@ class Held:
     next_to_send: int = 0
     patience: Patience = field(default_factory=Patience)
 
+    @property
+    def may_be_sent(self) -> int:
+        """Up to which chunk the snapshot may be under way."""
+        ahead = CHUNKS_AHEAD * max(1, len(self.path) - 1)
+        return min(len(self.chunks), self.confirmed + ahead) if self.path else 0
+
 
 class NodeRuntime:
     """What runs on one node."""
@@ -129,6 +138,8 @@ class NodeRuntime:
 
     def __init__(self, name: NodeId, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.name = name
+        self.chunks_at_once = sys.maxsize
+        """So many chunks of snapshots leave in one step at most; then ``has_more_to_send``."""
         self.running: dict[StageId, StageInstance] = {}
         self.held: dict[StageId, Held] = {}
         self.awaiting: dict[StageId, Awaiting] = {}
@@ -137,6 +148,7 @@ class NodeRuntime:
         self.generations: dict[str, int] = {}
         """The latest generation of each query that this node was prepared for: older messages are stale."""
         self._chunk_bytes = chunk_bytes
+        self._chunks_left = self.chunks_at_once
         self._touched: dict[StageId, None] | None = None
         """The stages that may have something to do; None: all. A step costs what has come, not what runs."""
         self._consumers: dict[StageId, StageId] = {}
@@ -168,7 +180,7 @@ class NodeRuntime:
         arrivals: Iterable[Arrival] = (),
     ) -> Outgoing:
         """Take all that has come, and work until nothing is left to do."""
-        self._out = Outgoing()
+        self._begin_step()
         for message in control:
             self._obey(message)
         for envelope in envelopes:
@@ -181,7 +193,7 @@ class NodeRuntime:
 
     def ask_again(self) -> Outgoing:
         """Repeat what has not been answered since the last call."""
-        self._out = Outgoing()
+        self._begin_step()
         self._touched = None
         for output in self._outputs():
             output.output.check_connection()
@@ -190,6 +202,15 @@ class NodeRuntime:
                 held.next_to_send = held.confirmed
         self._work()
         return self._out
+
+    @property
+    def has_more_to_send(self) -> bool:
+        """Whether chunks of a snapshot wait for the next step, though nothing may come until then."""
+        return any(held.next_to_send < held.may_be_sent for held in self.held.values())
+
+    def _begin_step(self) -> None:
+        self._out = Outgoing()
+        self._chunks_left = self.chunks_at_once
 
     def _work(self) -> None:
         """Let stages work, and pass messages between those on this node, until nothing moves."""
@@ -327,11 +348,11 @@ class NodeRuntime:
                     self._post(end.way_back, Cursor(edge, end.generation, end.next_number, end.answers_connect))
                     end.is_to_answer = end.answers_connect = False
         for stage, held in self.held.items():
-            ahead = CHUNKS_AHEAD * max(1, len(held.path) - 1)
-            last = min(len(held.chunks), held.confirmed + ahead) if held.path else 0
+            last = min(held.may_be_sent, held.next_to_send + self._chunks_left)
             for number in range(held.next_to_send, last):
                 chunk = StateChunk(stage, held.generation, number, len(held.chunks), held.chunks[number])
                 self._post(held.path, chunk)
+                self._chunks_left -= 1
             held.next_to_send = max(held.next_to_send, last)
 
     def _send_output(self, instance: StageInstance) -> None:
@@ -437,8 +458,9 @@ class NodeRuntime:
                     instance.output.set_route(route, generation)
             case DrainStage(state_path=path):
                 instance.acted_in = generation
+                chunks = chunks_of(instance.save(), self._chunk_bytes)
                 del self.running[stage]
-                self.held[stage] = Held(instance, generation, path, chunks_of(instance.save(), self._chunk_bytes))
+                self.held[stage] = Held(instance, generation, path, chunks, patience=Patience.over(len(path) - 1))
         if instance.acted_in == generation:
             self._report(Acted(self.name, marker.query, generation, stage))
 
@@ -506,7 +528,8 @@ def _query_of(held: Held) -> str:
 
 
 def chunks_of(files: Mapping[str, bytes], chunk_bytes: int) -> list[bytes]:
-    """A snapshot as pieces of at most so many bytes."""
+    """A snapshot as pieces of at most so many bytes: the same ones, in whichever order its files were stored."""
+    files = dict(sorted(files.items()))
     names = "\n".join(files).encode()
     content = b"".join([frame_prefix(names, [len(data) for data in files.values()]), *files.values()])
     whole = hashlib.blake2b(content, digest_size=16).digest() + content

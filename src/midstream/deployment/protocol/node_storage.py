@@ -1,8 +1,8 @@
 """What a node stores, so that it can go on after a crash, and so that its stages can be rescued if it does not.
 
     node                            generations, contexts, which stages run, are held or awaited
-    running/STAGE/PIECE             the snapshot of a stage that runs
-    held/STAGE/PIECE                the snapshot of a stage that has ended here
+    running/STAGE/PIECE             the snapshot of a stage that runs, or has ended here
+    held/STAGE/PIECE                the snapshot of a stage that has ended here, if it has begun here again since
     unclaimed/NUMBER                rows of a stream that has no source here yet
 
 Messages that are on their way, and chunks of state that have come, are not stored: they are asked for again.
@@ -68,7 +68,9 @@ def store_node(node: NodeRuntime, storage: Storage) -> None:
     for stage, instance in node.running.items():
         wanted.update((f"{RUNNING}{stage}\n{piece}", data) for piece, data in instance.save().items())
     for stage, held in node.held.items():
-        wanted.update((f"{HELD}{stage}\n{piece}", data) for piece, data in held.instance.save().items())
+        # Where it was while the stage ran: a large snapshot is not to be written again before it is sent.
+        kind = HELD if stage in node.running else RUNNING
+        wanted.update((f"{kind}{stage}\n{piece}", data) for piece, data in held.instance.save().items())
     for number, arrival in enumerate(node.unclaimed):
         wanted[f"{UNCLAIMED}{number:010d}"] = _arrival_to_bytes(arrival)
     wanted[NODE] = msgspec.json.encode(
@@ -104,7 +106,7 @@ def restored_node(name: NodeId, storage: Mapping[str, bytes], chunk_bytes: int =
     for stage, plan in stored.running.items():
         node.running[stage] = StageInstance.restored(stage_plan_from_json(plan), _pieces(storage, RUNNING, stage))
     for stage, held in stored.held.items():
-        pieces = _pieces(storage, HELD, stage)
+        pieces = _pieces(storage, HELD, stage) or _pieces(storage, RUNNING, stage)
         instance = StageInstance.restored(stage_plan_from_json(held.plan), pieces)
         node.held[stage] = Held(instance, held.generation, tuple(held.path), chunks_of(pieces, chunk_bytes))
     for stage, (generation, context) in stored.awaiting.items():

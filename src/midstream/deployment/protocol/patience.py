@@ -24,6 +24,13 @@ class Patience:
 
     looks: int = 0
     limit: int = 2
+    least: int = 2
+    """Looks before the first question."""
+
+    @classmethod
+    def over(cls, hops: int) -> Patience:
+        """For an answer that comes back over so many hops: further ones take longer."""
+        return cls(limit=2 * max(1, hops), least=2 * max(1, hops))
 
     def is_over(self) -> bool:
         """One more look: whether it is time to ask again."""
@@ -36,4 +43,4 @@ class Patience:
 
     def answered(self) -> None:
         """An answer has come."""
-        self.looks, self.limit = 0, 2
+        self.looks, self.limit = 0, self.least

@@ -173,6 +173,7 @@ class CoordinatorProcess:
         there = Connectivity.of(self._log.entries, self.coordinator.topology, self.coordinator.losses)
         if self._announced != msgspec.structs.replace(there, version=0):
             self._announced = msgspec.structs.replace(there, version=0)
+            write_whole(self._directory.connectivity, there.to_bytes())
             for site in self._layout.sites:
                 self._write(site, [MessageRow(NETWORK, "", there.to_bytes())])
 

@@ -6,8 +6,10 @@
     coordinator/log                      all that the coordinator was told (``coordinator_log``)
     coordinator/status.json              what it knows, for people and tests
     coordinator/reports/SITE/N.parquet   reports of a site's nodes
+    coordinator/connectivity             which nodes and links are there (``connectivity``)
     sites/SITE/inbox/FROM/N.parquet      messages for a site (``message_file``): FROM is another site, "coordinator" for
                                          instructions, "site" for what the site's own process has to say
+    sites/SITE/transit/FROM/N.parquet    messages that only pass through a node of the site (``transit``)
     sites/SITE/feeds/NODE/STREAM/…       rows that arise at a node: Parquet files with the stream's columns, taken in
                                          the order of their names; a file ``end`` says that no more will come
     sites/SITE/place                     the directory's path when the site first ran
@@ -236,6 +238,9 @@ class DeploymentDirectory:
     def inbox(self, site: str, sender: str) -> Path:
         return self.site(site) / "inbox" / file_name(sender)
 
+    def transit(self, site: str, sender: str) -> Path:
+        return self.site(site) / "transit" / file_name(sender)
+
     def feeds(self, site: str) -> Path:
         return self.site(site) / "feeds"
 
@@ -277,6 +282,10 @@ class DeploymentDirectory:
     @property
     def status(self) -> Path:
         return self.path / "coordinator" / "status.json"
+
+    @property
+    def connectivity(self) -> Path:
+        return self.path / "coordinator" / "connectivity"
 
     def reports(self, site: str) -> Path:
         return self.path / "coordinator" / "reports" / file_name(site)

@@ -33,14 +33,16 @@ __all__ = [
     "NETWORK",
     "REPORT",
     "TICK",
+    "WAKE",
     "MessageRow",
     "read_messages",
     "spread",
     "write_messages",
 ]
 
-ENVELOPE, CONTROL, NETWORK, TICK, REPORT = "envelope", "control", "network", "tick", "report"
-"""The kinds: a message between nodes, one from the coordinator, what is there, time to ask again, a report."""
+ENVELOPE, CONTROL, NETWORK, TICK, WAKE, REPORT = "envelope", "control", "network", "tick", "wake", "report"
+"""The kinds: a message between nodes, one from the coordinator, what is there, time to ask again, time to go on with
+what one step could not send, a report."""
 
 _SCHEMA = pa.schema(
     {"place": pa.int64(), "node": pa.string(), "spread": pa.int64(), "kind": pa.string(), "blob": pa.binary()}
@@ -76,7 +78,8 @@ def write_messages(path: Path, rows: Iterable[MessageRow]) -> None:
         schema=_SCHEMA,
     )
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
+    # Messages are large and differ: a dictionary and statistics of them would cost more than writing them.
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False)
     write_whole(path, sink.getvalue())
 
 

@@ -23,7 +23,7 @@ from midstream.deployment.protocol.lost_nodes import (
     with_earlier_stages,
 )
 from midstream.deployment.protocol.messages import Control, Envelope, Report
-from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, Arrival, NodeRuntime, Outgoing
+from midstream.deployment.protocol.node_runtime import CHUNK_BYTES, CHUNKS_AT_ONCE, Arrival, NodeRuntime, Outgoing
 from midstream.deployment.protocol.node_storage import restored_node, store_node
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.file_names import file_name, name_of_file
@@ -82,6 +82,12 @@ class _Files(dict[str, bytes]):
 class NodeGroup:
     """Some nodes of a site. Like a node it knows no clock and does no I/O."""
 
+    runtimes: type[NodeRuntime] = NodeRuntime
+    """What a node runs as. Benchmarks put baselines in its place."""
+    chunks_at_once = CHUNKS_AT_ONCE
+    """So many chunks of a snapshot leave in one step: what a site's micro-batch gives leaves as a whole, so the next
+    site begins with the first chunks while this one reads the next."""
+
     def __init__(self, hosts: Callable[[NodeId], bool], chunk_bytes: int = CHUNK_BYTES) -> None:
         """``hosts`` says which nodes belong to the group."""
         self.nodes: dict[NodeId, NodeRuntime] = {}
@@ -97,6 +103,11 @@ class NodeGroup:
     def is_busy(self) -> bool:
         """Whether any node waits for something."""
         return any(node.is_busy() for node in self.nodes.values())
+
+    @property
+    def has_more_to_send(self) -> bool:
+        """Whether there is to be another step at once, though nothing may come until then."""
+        return any(node.has_more_to_send for node in self.nodes.values())
 
     def step(self, given: GroupInput) -> GroupOutput:
         """Take all that has come, and work until nothing is left to do inside the group."""
@@ -123,7 +134,8 @@ class NodeGroup:
             if self._carries(envelope):
                 envelopes.setdefault(envelope.node, []).append(envelope)
         pending: deque[Envelope] = deque()
-        for name in dict.fromkeys([*control, *arrivals, *envelopes]):
+        sending = [name for name, node in self.nodes.items() if node.has_more_to_send]
+        for name in dict.fromkeys([*control, *arrivals, *envelopes, *sending]):
             node = self._node(name)
             if node is not None:
                 given_to_it = (control.get(name, ()), envelopes.get(name, ()), arrivals.get(name, ()))
@@ -164,7 +176,8 @@ class NodeGroup:
             return None
         self._touched.add(name)
         if name not in self.nodes:
-            self.nodes[name] = NodeRuntime(name, self._chunk_bytes)
+            self.nodes[name] = self.runtimes(name, self._chunk_bytes)
+            self.nodes[name].chunks_at_once = self.chunks_at_once
         return self.nodes[name]
 
     def _is_there(self, name: NodeId) -> bool:
@@ -234,6 +247,7 @@ class NodeGroup:
                 group._stored[name] = _Files(files)
         for name, files in group._stored.items():
             group.nodes[name] = restored_node(name, files, chunk_bytes)
+            group.nodes[name].chunks_at_once = cls.chunks_at_once
         return group
 
 

@@ -21,7 +21,7 @@ from midstream.deployment.protocol.node_runtime import Arrival
 from midstream.deployment.protocol.wire_format import message_from_bytes
 from midstream.deployment.sites.connectivity import Connectivity
 from midstream.deployment.sites.file_names import name_of_file
-from midstream.deployment.sites.message_file import CONTROL, ENVELOPE, NETWORK, TICK
+from midstream.deployment.sites.message_file import CONTROL, ENVELOPE, NETWORK, TICK, WAKE
 from midstream.deployment.sites.node_group import GroupInput
 from midstream.errors import MalformedMessage, MidstreamError
 
@@ -60,6 +60,9 @@ def group_input(rows: Iterable[InputRow]) -> GroupInput:
 def _add(given: GroupInput, row: InputRow) -> None:
     if row.kind == TICK:
         given.asks_again = True
+    elif row.kind == WAKE:
+        # That it has come is all.
+        pass
     elif row.kind == FEED:
         given.arrivals.append(_arrival(row.origin, row.blob))
     elif row.kind == NETWORK:

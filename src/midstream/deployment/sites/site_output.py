@@ -7,7 +7,7 @@ before the micro-batch is committed:
     the micro-batch ends      its whole output is *staged*, as one file named by the micro-batch's number; what an
                               earlier attempt had staged is replaced
     Spark commits it          state and output are now both fixed
-    the output is published   messages to the inboxes of other sites, reports to the coordinator, results to the
+    the output is published   messages to the other sites, reports to the coordinator, results to the
                               query's directory, each file named by the number; then the staged file is removed
 
 After a crash the staged files of committed micro-batches are published, possibly again, under the same names.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -31,12 +32,14 @@ from midstream.deployment.sites.durable_files import write_whole
 from midstream.deployment.sites.file_names import file_name
 from midstream.deployment.sites.message_file import ENVELOPE, REPORT, MessageRow, write_messages
 from midstream.deployment.sites.node_group import GroupOutput
+from midstream.deployment.sites.transit import is_in_transit
 from midstream.engine.state.window_store import ReceivedRows
 
 __all__ = ["ACTIVITY", "OUTPUT_SCHEMA", "RESCUE", "RESULT", "GroupActivity", "OutputRow", "SiteOutput", "group_output"]
 
-RESULT, RESCUE, ACTIVITY = "result", "rescue", "activity"
-"""Kinds of output beside messages and reports: results, a question for a lost node's state, what the group is doing."""
+RESULT, RESCUE, ACTIVITY, TRANSIT = "result", "rescue", "activity", "transit"
+"""Kinds of output beside messages and reports: results, a question for a lost node's state, what the group is doing,
+messages that the next node only passes on."""
 
 OUTPUT_SCHEMA = pa.schema({"kind": pa.string(), "target": pa.string(), "node": pa.string(), "blob": pa.binary()})
 
@@ -59,7 +62,8 @@ class GroupActivity(msgspec.Struct, frozen=True):
     has_asked_again: bool
     was_restored: bool
     seconds: float
-
+    has_more_to_send: bool = False
+    """Whether the group is to go on at once, though nothing may come."""
     nodes: list[NodeStatus] = []
     """What the group's nodes hold after the micro-batch."""
 
@@ -74,7 +78,10 @@ class GroupActivity(msgspec.Struct, frozen=True):
 def group_output(out: GroupOutput, layout: SiteLayout) -> list[OutputRow]:
     """What a step of a group gives, as rows."""
     return [
-        *(OutputRow(ENVELOPE, layout.site_of(e.node), e.node, message_to_bytes(e)) for e in out.envelopes),
+        *(
+            OutputRow(TRANSIT if is_in_transit(e) else ENVELOPE, layout.site_of(e.node), e.node, message_to_bytes(e))
+            for e in out.envelopes
+        ),
         *(OutputRow(REPORT, "", report.node, message_to_bytes(report)) for report in out.reports),
         *(OutputRow(RESULT, query, "", _rows_to_bytes(rows)) for query, rows in out.results),
         *(OutputRow(RESCUE, "", node, message_to_bytes(rescue)) for node, rescue in out.rescues),
@@ -96,7 +103,7 @@ class SiteOutput:
         path = self._staged / f"{batch:012d}.parquet"
         if output.num_rows:
             sink = io.BytesIO()
-            pq.write_table(output.cast(OUTPUT_SCHEMA), sink)
+            pq.write_table(output.cast(OUTPUT_SCHEMA), sink, use_dictionary=False, write_statistics=False)
             write_whole(path, sink.getvalue())
         else:
             path.unlink(missing_ok=True)
@@ -123,16 +130,18 @@ class SiteOutput:
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _publish_messages(self, batch: int, rows: Iterable[OutputRow]) -> None:
-        by_receiver: dict[str, list[MessageRow]] = {}
+        by_folder: dict[Path, list[MessageRow]] = {}
         reports: list[MessageRow] = []
         for row in rows:
-            if row.kind == ENVELOPE:
-                by_receiver.setdefault(row.target, []).append(MessageRow(ENVELOPE, row.node, row.blob))
+            if row.kind in (ENVELOPE, TRANSIT):
+                folder = self._directory.inbox if row.kind == ENVELOPE else self._directory.transit
+                message = MessageRow(ENVELOPE, row.node, row.blob)
+                by_folder.setdefault(folder(row.target, self._site), []).append(message)
             elif row.kind == REPORT:
                 reports.append(MessageRow(REPORT, row.node, row.blob))
         name = f"{batch:012d}.parquet"
-        for receiver, messages in by_receiver.items():
-            write_messages(self._directory.inbox(receiver, self._site) / name, messages)
+        for path, messages in by_folder.items():
+            write_messages(path / name, messages)
         if reports:
             write_messages(self._directory.reports(self._site) / name, reports)
 
