@@ -16,9 +16,10 @@ sizes of its own: a micro-batch takes as long as its slowest cell.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from midstream.adaptation.decisions import ConsideredJoin, Decision
@@ -33,7 +34,15 @@ from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 
-__all__ = ["MOST_DECISIONS", "Controller", "Proposal", "cheapest_plan", "join_orders_text"]
+__all__ = [
+    "MOST_DECISIONS",
+    "Controller",
+    "ControllerState",
+    "Proposal",
+    "cheapest_plan",
+    "duration_text",
+    "join_orders_text",
+]
 
 MOST_DECISIONS = 1_000
 """Decisions that are kept, the latest ones."""
@@ -47,11 +56,25 @@ class Proposal:
     strategy: str
 
 
+class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a controller must be given, besides its decisions, to continue in another process."""
+
+    regret: float = 0.0
+    is_pinned: bool = False
+    correction: float = 1.0
+    number: int = 0
+    """That of the latest decision."""
+    expected: float | None = None
+    """How many tuples the migration that was proposed last, and is not over, should compute."""
+
+
 @dataclass(frozen=True)
 class _Comparison:
     """The plan in force and the cheapest one, in the cell that is slowest with the plan in force."""
 
     sizes: PlanSizes
+    rows: int
+    """How many rows have arrived in the cell since the last consideration."""
     now: PlanCost
     best_plan: Plan
     best: PlanCost
@@ -76,6 +99,23 @@ class Controller:
         self._number = 0
         self._expected: float | None = None
 
+    @property
+    def state(self) -> ControllerState:
+        """For :meth:`restore`."""
+        return ControllerState(
+            regret=self.regret,
+            is_pinned=self.is_pinned,
+            correction=self._correction,
+            number=self._number,
+            expected=self._expected,
+        )
+
+    def restore(self, state: ControllerState, decisions: Iterable[Decision]) -> None:
+        """Continue where another controller was."""
+        self.regret, self.is_pinned = state.regret, state.is_pinned
+        self._correction, self._number, self._expected = state.correction, state.number, state.expected
+        self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
+
     def note_migration(self, tuples_computed: int) -> None:
         """Learn from a migration that this controller proposed, and that is over."""
         if self._expected is not None and self._expected >= 1_000:
@@ -96,15 +136,16 @@ class Controller:
         self,
         plan: Plan,
         cells: Sequence[PlanSizes],
-        rows: int,
+        rows: Sequence[int],
         push: int,
         watermark: int | None,
     ) -> Proposal | None:
         """The change to make now, if any; the decision is kept in any case.
 
-        ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived since the last consideration.
+        ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived in each since the last
+        consideration.
         """
-        compared = self._compared(plan, cells)
+        compared = self._compared(plan, cells, rows)
         if compared is None:
             return None
         policy = self.policy
@@ -112,7 +153,7 @@ class Controller:
         saving = lower_bound(compared.saving_per_row, policy.deviations)
         cost: MigrationCost | None = None
         outcome, proposal = "kept", None
-        silent = sorted({name for sizes in cells for name in sizes.silent})
+        silent = sorted(compared.sizes.silent)
         if silent:
             reason = f"No row of {', '.join(silent)} has arrived lately, so nothing is known about the next ones."
         elif sum(sizes.rows for sizes in cells) < policy.least_rows:
@@ -120,7 +161,7 @@ class Controller:
         elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
             reason = "The plan in force is the cheapest."
         else:
-            self.regret += max(0.0, saving) * rows
+            self.regret += max(0.0, saving) * compared.rows
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
@@ -132,7 +173,7 @@ class Controller:
                 reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy)
-                    self._expected = tuples_to_compute(compared.now, compared.best)
+                    self._expected = self._tuples_expected(plan, compared.best_plan, cells)
         self._number += 1
         self.decisions.append(
             Decision(
@@ -154,30 +195,37 @@ class Controller:
         )
         return proposal
 
-    def _compared(self, plan: Plan, cells: Sequence[PlanSizes]) -> _Comparison | None:
+    def _compared(self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int]) -> _Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.
 
-        Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest.
+        Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest. Spans of cells
+        differ: what a cell does is its time per row for the rows that have arrived there in the same period.
         """
+        weights = rows if any(rows) else [sizes.rows for sizes in cells]
         costs = [plan_cost(plan, sizes, self.coefficients) for sizes in cells]
-        known = [(sizes, cost) for sizes, cost in zip(cells, costs, strict=True) if cost is not None]
+        known = [cost for cost in costs if cost is not None]
         if not known or len(known) < len(cells):
             return None
-        sizes, now = max(known, key=lambda pair: float(pair[1].seconds.mean()))
+        work = [_seconds(*each) for each in zip(known, cells, weights, strict=True)]
+        slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
             candidate = cheapest_plan(plan, one, self.coefficients)
             if candidate not in candidates:
-                candidates[candidate] = max(self._seconds(candidate, other) for other in cells)
+                pairs = zip(cells, weights, strict=True)
+                candidates[candidate] = max(_seconds(self._cost(candidate, s), s, weight) for s, weight in pairs)
         best_plan = min(candidates, key=lambda candidate: candidates[candidate])
-        best = plan_cost(best_plan, sizes, self.coefficients)
-        assert best is not None
-        return _Comparison(sizes, now, best_plan, best)
+        sizes = cells[slowest]
+        return _Comparison(sizes, rows[slowest], known[slowest], best_plan, self._cost(best_plan, sizes))
 
-    def _seconds(self, plan: Plan, sizes: PlanSizes) -> float:
+    def _cost(self, plan: Plan, sizes: PlanSizes) -> PlanCost:
         cost = plan_cost(plan, sizes, self.coefficients)
         assert cost is not None, "another order of the same joins"
-        return float(cost.seconds.mean())
+        return cost
+
+    def _tuples_expected(self, old: Plan, new: Plan, cells: Sequence[PlanSizes]) -> float:
+        """How many tuples a migration should compute, in all cells."""
+        return sum(tuples_to_compute(self._cost(old, sizes), self._cost(new, sizes)) for sizes in cells)
 
     def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
         """Why the change is not made; nothing if it is to be made."""
@@ -194,17 +242,22 @@ class Controller:
             return "None of the strategies allowed can make the change within the pause allowed."
         if self.regret < policy.regret * cost.seconds:
             return (
-                f"The time lost so far ({_duration(self.regret)}) does not yet exceed what the change costs "
-                f"({_duration(cost.seconds)})."
+                f"The time lost so far ({duration_text(self.regret)}) does not yet exceed what the change costs "
+                f"({duration_text(cost.seconds)})."
             )
         return ""
 
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
-            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {_duration(1_000 * best)} instead of '
-            f"{_duration(1_000 * now)}; {_duration(self.regret)} were lost since the last change, and this one costs "
-            f"{_duration(cost.seconds)}."
+            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
+            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one costs "
+            f"{duration_text(cost.seconds)}."
         )
+
+
+def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
+    """What so many rows cost."""
+    return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
 
 
 def cheapest_plan(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> Plan:
@@ -252,10 +305,10 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
     return list(found.values())
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in the unit that suits it.
 
-    >>> _duration(0.00345), _duration(12.5), _duration(4e-7)
+    >>> duration_text(0.00345), duration_text(12.5), duration_text(4e-7)
     ('3.45 ms', '12.5 s', '0.4 µs')
     """
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
