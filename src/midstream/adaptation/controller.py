@@ -128,6 +128,12 @@ class Controller:
         self.is_pinned = True
         self.plan_changed()
 
+    def withdraw(self, reason: str) -> None:
+        """The change that was decided last could not be submitted."""
+        decision = self.decisions.pop()
+        self.decisions.append(msgspec.structs.replace(decision, outcome="kept", reason=reason))
+        self._expected = None
+
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
         self.regret = 0.0
@@ -250,8 +256,8 @@ class Controller:
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
             f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
-            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one costs "
-            f"{duration_text(cost.seconds)}."
+            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one "
+            f"costs {duration_text(cost.seconds)}."
         )
 
 
