@@ -5,7 +5,9 @@ What runs a query (``runtime``, ``spark``) needs no more of it. :class:`midstrea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from midstream.algebra.bounded_state import check_bounded_state
 from midstream.algebra.plan import Plan
@@ -13,8 +15,12 @@ from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.errors import BadPlan, BadStreamDeclaration
 from midstream.planning import default_plan, equivalent_plans, is_derivable, plan_with_join_order
+from midstream.planning.cost import CostCoefficients, PlanSizes, cheapest_plan, explain_cost, plan_cost
 
 __all__ = ["PlannedQuery"]
+
+MOST_SORTED = 1_000
+"""Plans that are sorted by cost; a query may have millions."""
 
 
 class PlannedQuery:
@@ -34,9 +40,22 @@ class PlannedQuery:
         check_bounded_state(self._bound)
         self._default: Plan | None = None
 
-    def explain(self) -> str:
-        """The default plan as a tree."""
-        return self.plan().explain()
+    def explain(
+        self,
+        plan: str | Plan | None = None,
+        *,
+        statistics: PlanSizes | None = None,
+        coefficients: CostCoefficients | None = None,
+    ) -> str:
+        """A plan as a tree: the default one, or that of a join order.
+
+        With the ``statistics`` of a running query (``run.statistics()``), each join shows its estimated and counted
+        rows and its share of the cost; ``coefficients`` are the seconds per step.
+        """
+        chosen = self.chosen(plan)
+        if statistics is None:
+            return chosen.explain()
+        return explain_cost(chosen, statistics, coefficients or CostCoefficients())
 
     def plan(self, join_order: str | None = None) -> Plan:
         """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``."""
@@ -46,9 +65,26 @@ class PlannedQuery:
             self._default = self._own(default_plan(self._bound))
         return self._default
 
-    def plans(self) -> Iterator[Plan]:
-        """Equivalent plans that the rules can reach, lazily; the first is the default plan."""
-        return (self._own(plan) for plan in equivalent_plans(self._bound))
+    def plans(
+        self, *, statistics: PlanSizes | None = None, coefficients: CostCoefficients | None = None
+    ) -> Iterator[Plan]:
+        """Equivalent plans that the rules can reach, lazily; the first is the default plan.
+
+        With the ``statistics`` of a running query (``run.statistics()``) the cheapest come first. Of queries with very
+        many plans, the cheapest is followed by the default plan and the next 1,000 in the order of their cost.
+        """
+        plans = (self._own(plan) for plan in equivalent_plans(self._bound))
+        if statistics is None:
+            return plans
+        return self._by_cost(plans, statistics, coefficients or CostCoefficients())
+
+    def _by_cost(self, plans: Iterator[Plan], sizes: PlanSizes, coefficients: CostCoefficients) -> Iterator[Plan]:
+        cheapest = self._own(cheapest_plan(self.plan(), sizes, coefficients))
+        known = [cheapest, *(plan for plan in islice(plans, MOST_SORTED) if plan != cheapest)]
+        costs = [plan_cost(plan, sizes, coefficients) for plan in known]
+        seconds = [math.inf if cost is None else float(cost.seconds.mean()) for cost in costs]
+        yield from (known[place] for place in sorted(range(len(known)), key=lambda place: seconds[place]))
+        yield from (plan for plan in plans if plan != cheapest)
 
     def chosen(self, plan: str | Plan | None) -> Plan:
         """The plan that a user means."""

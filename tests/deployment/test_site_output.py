@@ -82,6 +82,17 @@ def test_what_is_published_again_is_the_same(directory):
     assert list(directory.staged("w").iterdir()) == []
 
 
+def test_what_is_published_late_is_published_though_spark_has_removed_its_commit(directory):
+    site = SiteOutput(directory, "w")
+    for batch in range(3):
+        site.stage(batch, output(directory, batch))
+    # As after more than a hundred micro-batches; with a checksum, and a file that is being written.
+    for name in ("1", ".2.crc", "2.tmp"):
+        (directory.checkpoint("w") / "commits" / name).touch()
+    assert len(list(site.publish())) == 2
+    assert directory.read_results("q")["k"].to_pylist() == [0, 0, 1, 1]
+
+
 def test_a_file_that_has_no_messages_is_refused(tmp_path):
     write_messages(tmp_path / "0.parquet", [MessageRow(CONTROL, "e 1", b"x")])
     assert read_messages(tmp_path / "0.parquet") == [MessageRow(CONTROL, "e 1", b"x")]

@@ -12,7 +12,7 @@ from midstream.deployment.topology.published_traces import SETUPS, PublishedSetu
 from midstream.deployment.topology.topology import Link, Node
 from midstream.deployment.topology.topology_events import AddLink, AddNode, EventBatch, LoseNode, RemoveLink, RemoveNode
 from midstream.deployment.topology.topology_files import read_batches, read_published_folder, read_topology
-from midstream.errors import AlreadyInTopology, BadTopology, CyclicTopology, PathProblem, UnknownNode
+from midstream.errors import AlreadyInTopology, BadTopology, CyclicTopology, PathProblem, TopologyError, UnknownNode
 
 TOML = """
 nodes = [{id = "sensor", slots = 1, kind = "sensor"}, {id = "edge 1"}, {id = "edge 2"}, {id = "cloud"}]
@@ -165,3 +165,61 @@ def test_a_published_folder_is_read_as_it_is_generated(tmp_path, name):
     assert dict(read.topology.nodes) == dict(generated.topology.nodes)
     assert set(read.topology.links()) == set(generated.topology.links())
     assert (read.groups, read.batches) == (generated.groups, generated.batches)
+
+
+WRONG = {
+    "empty": ("json", b"", "is not JSON"),
+    "not UTF-8": ("json", b'{"nodes": [{"id": "\xff"}]}', "is not JSON"),
+    "TOML that is not UTF-8": ("toml", b"nodes = [] # \xff", "is not TOML"),
+    "nested too deeply": ("json", b"[" * 200_000, "is not JSON"),
+    "TOML that is nested too deeply": ("toml", b"nodes = " + b"[" * 200_000, "is not TOML"),
+    "a number without an end": (
+        "json",
+        b'{"batches": [{"time_ms": ' + b"9" * 5_000 + b', "events": []}]}',
+        "is not JSON",
+    ),
+    "a number that is too large": (
+        "json",
+        b'{"batches": [{"time_ms": 1' + b"0" * 400 + b', "events": []}]}',
+        "is not a topology file",
+    ),
+    "a key twice": ("json", b'{"batches": [], "nodes": [], "batches": []}', "is not JSON"),
+    "a time that is not a number": ("json", b'{"batches": [{"time_ms": NaN, "events": []}]}', "is at nan ms"),
+    "a time without an end": ("toml", b"batches = [{time_ms = inf, events = []}]", "is at inf ms"),
+    "a time before the beginning": ("toml", b"batches = [{time_ms = -1, events = []}]", "is at -1.0 ms"),
+    "a list": ("json", b"[]", "is not a topology file"),
+    "a name that is empty": (
+        "toml",
+        b'batches = [{time_ms = 0, events = [{event = "lose_node", id = ""}]}]',
+        "no name",
+    ),
+    "a truncated archive": ("json.gz", gzip.compress(b'{"batches": []}')[:-9], "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_files_of_events_that_cannot_be_are_refused_by_name(tmp_path, name):
+    ending, content, message = WRONG[name]
+    path = tmp_path / f"wrong.{ending}"
+    path.write_bytes(content)
+    with pytest.raises(BadTopology, match=message) as refusal:
+        read_batches(path)
+    assert "wrong" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"nodes": {"2": [0, 0]}, "slots": {}, "children": {}}, "is not a topology file"),
+        ({"nodes": {"2": [0, 0]}, "slots": {"2": 1}, "children": {"2": [77]}}, 'there is no node "77"'),
+        ({"nodes": {"2": [0, 0]}, "slots": {"2": -1}, "children": {}}, "has -1 slots"),
+        ({"nodes": {"x": [0, 0]}, "slots": {}, "children": {}}, "is not a topology file"),
+    ],
+)
+def test_a_published_folder_that_does_not_fit_together_is_refused(tmp_path, fixed, message):
+    (tmp_path / "fixed_topology.json").write_text(json.dumps(fixed))
+    (tmp_path / "source_groups.json").write_text("{}")
+    (tmp_path / "topology_updates.json").write_text('{"initial_parents": [], "topology_updates": []}')
+    with pytest.raises(TopologyError, match=message) as refusal:
+        read_published_folder(tmp_path)
+    assert str(tmp_path) in str(refusal.value)

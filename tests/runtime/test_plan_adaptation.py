@@ -31,7 +31,8 @@ from tests.spark.simulated import LoneCell, command
 
 FIRST = "(o p) s"
 POLICY = Adaptation(least_rows=1, deviations=0, regret=0, longest_pause=1e6, coefficients=CostCoefficients())
-PATIENT = replace(POLICY, regret=1.0, strategies=("moving-state",))
+PATIENT = replace(POLICY, regret=5_000.0, strategies=("moving-state",))
+"""It takes some measurements until enough time was lost."""
 
 
 def sizes(cheap: str, rows: int = 3_000) -> MeasuredSizes:

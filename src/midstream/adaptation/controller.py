@@ -26,20 +26,17 @@ from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
+from midstream.planning.cost.cheapest_plan import cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.join_search import cheapest_join_order
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound
-from midstream.planning.join_order.join_graph import JoinGraph
-from midstream.planning.join_order.join_order import JoinOrder
-from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
+from midstream.planning.join_order.reorder_joins import join_graphs
 
 __all__ = [
     "MOST_DECISIONS",
     "Controller",
     "ControllerState",
     "Proposal",
-    "cheapest_plan",
     "duration_text",
     "join_orders_text",
 ]
@@ -264,22 +261,6 @@ class Controller:
 def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
     """What so many rows cost."""
     return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
-
-
-def cheapest_plan(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> Plan:
-    """The plan with every block of joins in its cheapest order; blocks without sizes stay as they are."""
-
-    def choose(graph: JoinGraph) -> JoinOrder:
-        block = sizes.blocks.get(graph.build(graph.order).identity)
-        if block is None:
-            return graph.order
-        order = cheapest_join_order(graph, block, coefficients)
-        # The sides of a join do not matter: what is in force stays as it is.
-        return graph.order if order.without_sides() == graph.order.without_sides() else order
-
-    best = map_join_blocks(plan, choose)
-    best.mark_as_derived_from(plan.derived_from)
-    return best
 
 
 def join_orders_text(plan: Plan) -> str:

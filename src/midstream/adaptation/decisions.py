@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from midstream.planning.cost.explain_cost import q_error
+
 __all__ = ["ConsideredJoin", "Decision", "Outcome"]
 
 Outcome = Literal["changed", "advised", "kept"]
@@ -32,10 +34,7 @@ class ConsideredJoin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     @property
     def q_error(self) -> float | None:
         """How many times too large or too small the estimate was; None where nothing was counted."""
-        if self.counted is None:
-            return None
-        estimated, counted = max(self.rows, 1e-9), max(self.counted, 1e-9)
-        return max(estimated / counted, counted / estimated)
+        return None if self.counted is None else q_error(self.rows, self.counted)
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -341,6 +341,9 @@ def deploy(
     only: Annotated[
         str | None, typer.Option("--only", metavar="NAME", help="Run only this site, or only the coordinator, here.")
     ] = None,
+    remove_feeds: Annotated[
+        bool, typer.Option("--remove-feeds", help="Remove files of rows when their site has taken them for certain.")
+    ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -350,7 +353,7 @@ def deploy(
     if len(places) > 2:
         raise BadArgument("too many arguments", hint="Write midstream deploy FILE DIRECTORY.")
     file = places[0] if len(places) == 2 else None
-    return run_deployment(file, places[-1], only, resume, Output(as_json, debug))
+    return run_deployment(file, places[-1], only, resume, remove_feeds, Output(as_json, debug))
 
 
 topology_app = typer.Typer(cls=Group, help="Show a topology, or change that of a running deployment.")

@@ -6,6 +6,7 @@ Each is a process of its own. One that ends by itself is started again and goes 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,20 +20,25 @@ from midstream.cli.failures import DONE
 from midstream.cli.output import Output, escape
 from midstream.deployment.protocol.coordinator import Coordinator
 from midstream.deployment.protocol.coordinator_requests import DeployQuery
-from midstream.deployment.sites.deployment_directory import DeploymentDirectory
+from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
 from midstream.deployment.sites.deployment_file import DeploymentFile, read_deployment
-from midstream.errors import BadArgument, SparkFailed, did_you_mean
+from midstream.deployment.sites.durable_files import holder
+from midstream.deployment.sites.file_names import file_name
+from midstream.errors import AlreadyRunning, BadArgument, SparkFailed, did_you_mean
 
 __all__ = ["deploy"]
 
-COORDINATOR = "coordinator"
 LOOK_SECONDS = 0.5
 MOST_STARTS = 5
 """A process that ends so often within a minute is not started again."""
 STOP_SECONDS = 20.0
+LARGEST_LOG = 10_000_000
+"""Bytes of a process's log. What it has is put aside then, and replaces what was put aside before."""
 
 
-def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, output: Output) -> int:
+def deploy(
+    file: Path | None, directory: Path, only: str | None, resume: bool, remove_feeds: bool, output: Output
+) -> int:
     """Begin or resume a deployment, and run it until the user interrupts it."""
     if (file is None) != resume:
         raise BadArgument(
@@ -53,8 +59,15 @@ def deploy(file: Path | None, directory: Path, only: str | None, resume: bool, o
         paths = DeploymentDirectory(directory)
         paths.layout()
     if only is not None:
-        return _run_one(paths, only)
-    processes = _Processes(paths)
+        return _run_one(paths, only, remove_feeds)
+    already = [name for name, runs in paths.running().items() if runs]
+    if already:
+        raise AlreadyRunning(
+            f"{already[0]} of {paths.path} is running already",
+            detail=holder(paths.lock(already[0])),
+            hint="Stop it first, or run what is missing with --only.",
+        )
+    processes = _Processes(paths, remove_feeds)
     processes.start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -72,13 +85,13 @@ def _begin(asked: DeploymentFile, directory: Path) -> DeploymentDirectory:
     trial = Coordinator(asked.topology)
     for query in asked.queries:
         trial.deploy(query.stages())
-    paths = DeploymentDirectory.create(directory, asked.topology, asked.sites)
-    for query in asked.queries:
-        paths.submit(DeployQuery(tuple(query.stages()), tuple(field.name for field in query.plan.schema)))
-    return paths
+    requests = [
+        DeployQuery(tuple(query.stages()), tuple(field.name for field in query.plan.schema)) for query in asked.queries
+    ]
+    return DeploymentDirectory.create(directory, asked.topology, asked.sites, requests=requests)
 
 
-def _run_one(paths: DeploymentDirectory, name: str) -> int:
+def _run_one(paths: DeploymentDirectory, name: str, remove_feeds: bool) -> int:
     """Run the coordinator or one site in this process."""
     if name == COORDINATOR:
         from midstream.deployment.sites.coordinator_process import run_coordinator
@@ -87,7 +100,7 @@ def _run_one(paths: DeploymentDirectory, name: str) -> int:
     else:
         from midstream.spark.site import run_site
 
-        run_site(paths.path, name)
+        run_site(paths.path, name, keep_feeds=not remove_feeds)
     return DONE
 
 
@@ -103,21 +116,25 @@ class _Process:
 class _Processes:
     """The coordinator and the sites, as processes of this one."""
 
-    def __init__(self, paths: DeploymentDirectory) -> None:
+    def __init__(self, paths: DeploymentDirectory, remove_feeds: bool = False) -> None:
         self._paths = paths
+        self._options = ["--remove-feeds"] if remove_feeds else []
         self._running: dict[str, _Process] = {}
-        self._names = [COORDINATOR, *paths.layout().sites]
 
     def start(self) -> None:
         """Start all of them."""
-        for name in self._names:
+        for name in self._paths.running():
             self._running[name] = _Process(name, self._start(name), [time.monotonic()])
 
     def restart_ended(self, note: Callable[[str], None]) -> None:
         """Start those again that have ended by themselves."""
-        for process in self._running.values():
+        for process in list(self._running.values()):
             code = process.popen.poll()
             if code is None:
+                continue
+            if process.name != COORDINATOR and self._paths.given_up(process.name).exists():
+                note(f"{process.name} was given up: its stages run elsewhere")
+                del self._running[process.name]
                 continue
             now = time.monotonic()
             process.starts = [*(start for start in process.starts if now - start < 60), now]
@@ -129,6 +146,15 @@ class _Processes:
                 )
             note(f"{process.name} has ended (exit code {code}) and is started again")
             process.popen = self._start(process.name)
+
+    def bound_logs(self) -> None:
+        """Put aside what large logs have. Spark writes some lines for every micro-batch."""
+        for name in self._running:
+            log = self._log(name)
+            if log.exists() and log.stat().st_size > LARGEST_LOG:
+                shutil.copyfile(log, log.with_suffix(".old.log"))
+                # The process appends to the same file.
+                os.truncate(log, 0)
 
     def stop(self) -> None:
         """End all of them, politely at first."""
@@ -149,14 +175,14 @@ class _Processes:
         if name == COORDINATOR:
             module = ["midstream.deployment.sites.coordinator_process", str(self._paths.path)]
         else:
-            module = ["midstream.spark.site", str(self._paths.path), name]
+            module = ["midstream.spark.site", str(self._paths.path), name, *self._options]
         with open(log, "ab") as file:
             return subprocess.Popen(
                 [sys.executable, "-m", *module], stdout=file, stderr=file, env=_environment(), start_new_session=True
             )
 
     def _log(self, name: str) -> Path:
-        return self._paths.path / "logs" / f"{name}.log"
+        return self._paths.path / "logs" / f"{file_name(name)}.log"
 
 
 def _environment() -> Mapping[str, str]:
@@ -169,6 +195,7 @@ def _watch(paths: DeploymentDirectory, processes: _Processes, output: Output) ->
     said = ""
     while True:
         processes.restart_ended(lambda text: output.note(escape(text)))
+        processes.bound_logs()
         status = read_status(paths)
         line = "" if status is None else summary(status)
         if line and line != said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from midstream.cli.failures import DONE
 from midstream.cli.output import Output
 from midstream.deployment.protocol.status import NodeStatus, QueryStatus
 from midstream.deployment.sites.coordinator_process import CoordinatorStatus
-from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.errors import BadArgument
+from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
+from midstream.errors import BadArgument, PathProblem, quoted
 
 __all__ = ["deployment_status", "read_status", "summary"]
 
@@ -49,6 +50,8 @@ def read_status(paths: DeploymentDirectory) -> CoordinatorStatus | None:
         return msgspec.json.decode(paths.status.read_bytes(), type=CoordinatorStatus)
     except FileNotFoundError:
         return None
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise PathProblem(f"{paths.status} is damaged", detail=f"{problem}.") from problem
 
 
 def summary(status: CoordinatorStatus) -> str:
@@ -74,9 +77,11 @@ def _counted(count: int, one: str, many: str | None = None) -> str:
 def _document(paths: DeploymentDirectory) -> dict[str, object]:
     status = read_status(paths)
     if status is None:
-        return {"directory": str(paths.path), "is_idle": None, "committed": 0, "queries": [], "nodes": []}
+        nothing: dict[str, object] = {"is_idle": None, "committed": 0, "queries": [], "nodes": []}
+        return {"directory": str(paths.path), "running": paths.running(), **nothing}
     return {
         "directory": str(paths.path),
+        "running": paths.running(),
         "is_idle": status.is_idle,
         "committed": status.committed,
         "queries": msgspec.to_builtins(status.queries),
@@ -85,15 +90,40 @@ def _document(paths: DeploymentDirectory) -> dict[str, object]:
 
 
 def _shown(paths: DeploymentDirectory) -> RenderableType:
+    warnings = [Text(line) for line in _not_running(paths)]
     status = read_status(paths)
     if status is None:
-        return Text("no report yet: is the coordinator running?")
-    parts: list[RenderableType] = [Text(summary(status), style="bold"), _queries(status.queries)]
+        return Group(Text("the coordinator has reported nothing yet"), *warnings)
+    parts: list[RenderableType] = [Text(summary(status), style="bold"), *warnings, _queries(status.queries)]
     parts += [Text(f"{query.name} waits: {query.problem}") for query in status.queries if query.problem is not None]
     nodes = paths.node_statuses()
     if nodes:
         parts.append(_nodes(nodes))
+    parts += [
+        Text(f"{node.name} refused a file of rows: {line}")
+        for node in nodes
+        for line in (node.refusal or "").splitlines()[:1]
+    ]
     return Group(*parts)
+
+
+def _not_running(paths: DeploymentDirectory) -> list[str]:
+    """What is to be said about processes that do not run."""
+    stopped = [name for name, runs in paths.running().items() if not runs]
+    if not stopped:
+        return []
+    sites = [name for name in stopped if name != COORDINATOR]
+    lines = []
+    if COORDINATOR in stopped:
+        lines.append("the coordinator is not running: changes wait, and this is what it last knew")
+    if sites:
+        lines.append(f"not running: site{'' if len(sites) == 1 else 's'} {quoted(sites)}")
+    return [*lines, f"  start with: midstream deploy --resume {paths.path}{_only(paths, stopped)}"]
+
+
+def _only(paths: DeploymentDirectory, stopped: list[str]) -> str:
+    """The option that starts one process beside those that run."""
+    return "" if len(stopped) == len(paths.running()) else f" --only {shlex.quote(stopped[0])}"
 
 
 def _queries(queries: list[QueryStatus]) -> Table:
@@ -110,7 +140,8 @@ def _queries(queries: list[QueryStatus]) -> Table:
 def _nodes(nodes: list[NodeStatus]) -> Table:
     table = Table("node", "runs", "held", "awaited", "rows waiting", box=None, pad_edge=False)
     for node in nodes:
-        if node.running or node.held or node.awaited:
+        if node.running or node.held or node.awaited or node.unclaimed_rows:
             counts = (len(node.running), len(node.held), len(node.awaited))
-            table.add_row(Text(node.name), *(str(count) for count in counts), f"{node.buffered_rows:,}")
+            waiting = node.buffered_rows + node.unclaimed_rows
+            table.add_row(Text(node.name), *(str(count) for count in counts), f"{waiting:,}")
     return table

@@ -30,7 +30,9 @@ def apply_events(directory: Path, events: Path, timed: bool, timeout: float, out
     began, outcomes = time.monotonic(), []
     for number, batch in enumerate(batches, 1):
         if timed:
-            time.sleep(max(0.0, began + batch.time_ms / 1000 - time.monotonic()))
+            while (left := began + batch.time_ms / 1000 - time.monotonic()) > 0:
+                # Python does not sleep for centuries.
+                time.sleep(min(left, 3600.0))
         state, reason = _apply(paths, batch, timeout)
         outcomes.append({"batch": number, "events": len(batch.events), "state": state, "reason": reason})
         said = f"batch {number} of {len(batches)}: {len(batch.events)} events, {state}"

@@ -43,11 +43,12 @@ from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.placement.stage_plans import StagePlan, check_sources, stage_plans
 from midstream.deployment.protocol.status import DeploymentStatus, status_of
 from midstream.deployment.simulation import Costs, Delivery, Simulation, Unreliability
-from midstream.deployment.topology.topology import Link, Topology
-from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent
+from midstream.deployment.topology.topology import Link, Topology, check_name, check_time
+from midstream.deployment.topology.topology_events import AddLink, RemoveLink, TopologyEvent, checked_events
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.errors import (
+    BadOption,
     BadTopology,
     DuplicateName,
     FinishedRun,
@@ -63,6 +64,8 @@ from midstream.runtime.ingest import Ingest
 from midstream.runtime.watermark import watermark_ticks
 
 __all__ = ["Deployment", "move"]
+
+LONGEST_SETTLING_MS = 600_000.0
 
 
 def move(child: NodeId, parent: NodeId, new_parent: NodeId, latency_ms: float = 0.0) -> list[TopologyEvent]:
@@ -97,8 +100,10 @@ class Deployment:
         unreliability: Unreliability | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(topology, Topology):
-            raise BadTopology(f"a deployment needs a Topology, not a {type(topology).__name__}")
+        for given, kind in ((topology, Topology), (costs, Costs | None), (unreliability, Unreliability | None)):
+            if not isinstance(given, kind):
+                needed = kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+                raise BadTopology(f"a deployment needs a {needed}, not a {type(given).__name__}")
         # A copy: what happens to it here is nobody else's business.
         topology = Topology(topology.nodes.values(), topology.links())
         self._simulation = Simulation(topology, costs, unreliability, seed, checks=False)
@@ -138,6 +143,14 @@ class Deployment:
         ``sources`` gives for each stream the nodes where its rows arise, ``sink`` is where results are wanted.
         ``joins_together`` keeps trees of joins in one stage, so that their order can be changed by ``migrate``.
         """
+        check_name("a query", name)
+        if not isinstance(query, PlannedQuery):
+            raise BadOption(f"a {type(query).__name__} is deployed as a query", hint="Give a ContinuousQuery.")
+        if not isinstance(sources, Mapping):
+            raise BadOption(
+                f"the sources of a query are {sources!r}", hint='Give a dictionary: {"stream": ["sensor 1"]}.'
+            )
+        check_name("the node for the results", sink)
         if name in self._queries:
             raise DuplicateName(f'there is a query "{name}" already', hint="Give it another name.")
         chosen = query.chosen(plan)
@@ -209,14 +222,27 @@ class Deployment:
 
     def apply(self, events: Sequence[TopologyEvent]) -> None:
         """Change the topology. Raises, and changes nothing, if an event is refused. Queries follow as time passes."""
-        self._simulation.change_topology(list(events))
+        self._simulation.change_topology(checked_events(events))
 
     def settle(self) -> None:
-        """Let time pass until nothing is under way and all rows have arrived that can."""
-        self._simulation.run_until_quiet()
+        """Let time pass until nothing is under way and all rows have arrived that can.
+
+        Raises if that takes longer than ``LONGEST_SETTLING_MS`` of virtual time. What is under way goes on.
+        """
+        simulation, end = self._simulation, self.now + LONGEST_SETTLING_MS
+        while not simulation.is_quiet:
+            if self.now >= end:
+                minutes = round(LONGEST_SETTLING_MS / 60_000)
+                raise BadTopology(
+                    f"the deployment has not come to rest within {minutes} minutes of its time",
+                    detail="What is under way goes on.",
+                    hint="Over links of high latency or low bandwidth, let more time pass: run_for(milliseconds).",
+                )
+            simulation.run_until(self.now + simulation.costs.ask_again)
 
     def run_for(self, milliseconds: float) -> None:
         """Let time pass."""
+        check_time("time cannot pass for", milliseconds)
         self._simulation.run_until(self.now + milliseconds)
 
     # What is known
@@ -231,6 +257,7 @@ class Deployment:
         return status_of(self._simulation.coordinator, self._simulation.nodes)
 
     def _query(self, name: str) -> _DeployedQuery:
+        check_name("a query", name)
         if name not in self._queries:
             raise NotRunning(f'no query "{name}" is deployed', hint=did_you_mean(str(name), self._queries))
         return self._queries[name]
@@ -249,6 +276,8 @@ class Deployment:
 
     def _check_source(self, node: NodeId, stream: str) -> None:
         self._check_not_finished()
+        check_name("a node", node)
+        check_name("a stream", stream)
         known = self._sources()
         if node not in self._simulation.nodes:
             raise UnknownNode(f'there is no node "{node}"', hint=did_you_mean(str(node), self.topology.nodes))

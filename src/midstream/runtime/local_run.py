@@ -37,6 +37,7 @@ from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion
+from midstream.planning.cost.sizes import PlanSizes
 from midstream.runtime.cell import MOST_RECORDS, Cell
 from midstream.runtime.explain import explain_running
 from midstream.runtime.ingest import Ingest
@@ -168,6 +169,13 @@ class LocalRun:
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why: the latest 1,000."""
         return [] if self._adapter is None else list(self._adapter.controller.decisions)
+
+    def statistics(self) -> PlanSizes | None:
+        """The sizes of the query's joins, as they were measured last: for ``query.plans`` and ``query.explain``.
+
+        None before the first measurement, and for a query that does not adapt.
+        """
+        return None if self._adapter is None else self._adapter.sizes
 
     def _migrate(self, plan: Plan, strategy: str, options: Mapping[str, Any], decision: int | None = None) -> Migration:
         old_plan, before = self.plan, self._cell.migrations

@@ -13,7 +13,7 @@ The site's own process publishes, writes a *tick* into the inbox from time to ti
 something, and fetches the state of nodes whose site is lost (``state_rescue``). Files of the inbox are deleted when
 Spark has taken them; files of feeds stay, unless they are not wanted any more.
 
-    python -m midstream.spark.site DIRECTORY SITE
+    python -m midstream.spark.site DIRECTORY SITE [--remove-feeds]
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.messages import RescueState
 from midstream.deployment.protocol.status import NodeStatus
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
-from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import unique_name, write_whole
+from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
 from midstream.deployment.sites.message_file import CONTROL, TICK, MessageRow, write_messages
 from midstream.deployment.sites.site_input import FEED
 from midstream.deployment.sites.site_output import ACTIVITY, RESCUE, GroupActivity, OutputRow, SiteOutput
@@ -61,6 +60,12 @@ MESSAGES = "place long, node string, spread long, kind string, blob binary"
 FILES = "path string, modificationTime timestamp, length long, content binary"
 OUTPUT = "kind string, target string, node string, blob binary"
 POLL_SECONDS = 0.02
+OF_ANY_AGE: Mapping[str, str] = {
+    # Spark would leave out what is older by a week than the newest file so far: rows that were copied with their times,
+    # and everything after a clock was a week ahead. No limit on files per micro-batch: it would go by times, not names.
+    "maxFileAge": "36500d",
+}
+"""Options of both sources."""
 
 
 class Site:
@@ -153,6 +158,7 @@ def site_rows(
     inbox, feeds = directory.inbox(site, "x").parent, directory.feeds(site)
     messages = (
         spark.readStream.schema(MESSAGES)
+        .options(**OF_ANY_AGE)
         .option("cleanSource", "delete")
         .parquet(f"file://{inbox}/*")
         .select(
@@ -167,6 +173,7 @@ def site_rows(
     files = (
         spark.readStream.format("binaryFile")
         .schema(FILES)
+        .options(**OF_ANY_AGE)
         .option("cleanSource", "off" if keep_feeds else "delete")
         .load(f"file://{feeds}/*/*")
         .select(
@@ -205,8 +212,9 @@ def run_site(
     """
     paths = DeploymentDirectory(directory)
     paths.check_site(site)
-    with held_lock(paths.site(site) / "lock", f'site "{site}" of {paths.path}'):
+    with held_lock(paths.lock(site), f'site "{site}" of {paths.path}'):
         check_not_lost(paths, site)
+        paths = paths.at_place_of(site)
         spark = session(master, paths.layout().groups, {**SETTINGS, **(settings or {})})
         running = Site(spark, paths, site, tick_seconds=tick_seconds, keep_feeds=keep_feeds)
         try:
@@ -223,7 +231,7 @@ def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     try:
-        run_site(sys.argv[1], sys.argv[2], stop=stopped.is_set)
+        run_site(sys.argv[1], sys.argv[2], keep_feeds="--remove-feeds" not in sys.argv[3:], stop=stopped.is_set)
     except MidstreamError as problem:
         sys.exit(str(problem))
 

@@ -10,15 +10,12 @@ published is published first. If the site runs, only a node that the site itself
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from midstream.deployment.protocol.messages import ProvideState, RescueState
-from midstream.deployment.sites.coordinator_process import held_lock
 from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import write_whole
+from midstream.deployment.sites.durable_files import held_lock, write_whole
 from midstream.deployment.sites.node_group import stored_stage_of_group
 from midstream.deployment.sites.site_output import SiteOutput
 from midstream.errors import AlreadyRunning, NotRunning
@@ -33,11 +30,11 @@ def rescued_state(spark: SparkSession, directory: DeploymentDirectory, question:
     if not (directory.checkpoint(site) / "commits").exists():
         return None
     try:
-        with held_lock(directory.site(site) / "lock", f'site "{site}"'):
+        with held_lock(directory.lock(site), f'site "{site}"'):
             if not directory.is_without_nodes(site):
                 # It only does not run at the moment, and will put the lost node's state aside itself.
                 return None
-            write_whole(_lost(directory, site), b"")
+            write_whole(directory.given_up(site), b"")
             for _ in SiteOutput(directory, site).publish():
                 pass
             files = _stored(spark, directory, site, question, is_gone=True)
@@ -48,16 +45,12 @@ def rescued_state(spark: SparkSession, directory: DeploymentDirectory, question:
 
 def check_not_lost(directory: DeploymentDirectory, site: str) -> None:
     """Refuse to start a site whose stages were rescued: they run elsewhere."""
-    if _lost(directory, site).exists():
+    if directory.given_up(site).exists():
         raise NotRunning(
             f'site "{site}" was given up, and the stages of its nodes run elsewhere',
-            detail=f"{_lost(directory, site)} says so.",
+            detail=f"{directory.given_up(site)} says so.",
             hint="Use another site for its nodes.",
         )
-
-
-def _lost(directory: DeploymentDirectory, site: str) -> Path:
-    return directory.site(site) / "lost"
 
 
 def _stored(

@@ -72,7 +72,7 @@ def check_sources(query: PlannedQuery, plan: Plan, sources: Mapping[str, Sequenc
     read = {window.stream.name for window in plan.windows()}
     for stream in sorted(read):
         nodes = sources.get(stream, ())
-        if isinstance(nodes, str) or not nodes or len(set(nodes)) != len(nodes) or not _are_names(nodes):
+        if isinstance(nodes, str) or not nodes or not _are_names(nodes) or len(set(nodes)) != len(nodes):
             raise UnknownStreamPushed(
                 f'stream "{stream}" has no sources' if not nodes else f'the sources of stream "{stream}" are {nodes!r}',
                 hint=f'Give the nodes where its rows arise: sources={{"{stream}": ["sensor 1", ...]}}.',
@@ -86,8 +86,8 @@ def check_sources(query: PlannedQuery, plan: Plan, sources: Mapping[str, Sequenc
         )
 
 
-def _are_names(nodes: Sequence[object]) -> bool:
-    return all(isinstance(node, str) for node in nodes)
+def _are_names(nodes: object) -> bool:
+    return isinstance(nodes, Sequence) and all(isinstance(node, str) for node in nodes)
 
 
 @dataclass

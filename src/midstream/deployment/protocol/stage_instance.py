@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.plan_json import plan_from_json
@@ -287,10 +286,7 @@ def content_to_bytes(content: Content) -> bytes:
         ]
         header = _MarkerHeader(content.query, content.generation, entries, sorted(content.passed_on_by))
         return to_bytes(_Header(header), [])
-    rows = content.rows
-    arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
-    batch = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
-    return to_bytes(_Header(_DataHeader(content.frontier)), [batch])
+    return to_bytes(_Header(_DataHeader(content.frontier)), [content.rows.to_record_batch()])
 
 
 def content_from_bytes(data: bytes) -> Content:
@@ -304,5 +300,4 @@ def content_from_bytes(data: bytes) -> Content:
         }
         return Marker(marker.query, marker.generation, entries, frozenset(marker.passed_on_by))
     (batch,) = batches
-    valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
-    return Data(ReceivedRows(valid_from, valid_to, batch.columns[2:]), header.content.frontier)
+    return Data(ReceivedRows.of_record_batch(batch), header.content.frontier)

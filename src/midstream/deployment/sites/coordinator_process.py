@@ -8,7 +8,6 @@ log is not taken twice; reports and instructions may come twice. Files are those
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -16,8 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -40,17 +38,20 @@ from midstream.deployment.protocol.messages import Report
 from midstream.deployment.protocol.status import QueryStatus, query_statuses
 from midstream.deployment.protocol.wire_format import message_from_bytes, message_to_bytes
 from midstream.deployment.sites.connectivity import Connectivity
-from midstream.deployment.sites.deployment_directory import DeploymentDirectory
-from midstream.deployment.sites.durable_files import unique_name, write_whole
+from midstream.deployment.sites.deployment_directory import COORDINATOR, DeploymentDirectory
+from midstream.deployment.sites.durable_files import held_lock, unique_name, write_whole
+from midstream.deployment.sites.file_names import check_file_names
 from midstream.deployment.sites.message_file import CONTROL, NETWORK, MessageRow, read_messages, write_messages
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_events import AddNode, LoseNode
-from midstream.errors import AlreadyRunning, BadTopology, MalformedMessage, MidstreamError
+from midstream.errors import BadTopology, MalformedMessage, MidstreamError
 
-__all__ = ["CoordinatorProcess", "CoordinatorStatus", "held_lock", "run_coordinator"]
+__all__ = ["CoordinatorProcess", "CoordinatorStatus", "run_coordinator"]
 
 POLL_SECONDS = 0.05
 _LOG = logging.getLogger(__name__)
+KEPT_REQUESTS = 1_000
+"""How many requests that were taken or refused stay, for those who asked."""
 LONGEST_PAUSE_SECONDS = 20.0
 """Between two repetitions of what has not been answered."""
 
@@ -98,7 +99,7 @@ class CoordinatorProcess:
 
     def look(self) -> bool:
         """Take the requests and reports that have come; whether there were any."""
-        requests = sorted(self._directory.requests.glob("*.json"))
+        requests = sorted(path for path in self._directory.requests.glob("[!_]*.json") if path.is_file())
         reports = sorted(
             path for site in self._layout.sites for path in self._directory.reports(site).glob("[!_]*.parquet")
         )
@@ -121,6 +122,8 @@ class CoordinatorProcess:
         for path in requests:
             if path.exists():
                 path.replace(path.with_suffix(".taken"))
+        if requests:
+            self._remove_old_requests()
         for path in reports:
             path.unlink(missing_ok=True)
         return bool(requests or reports)
@@ -136,16 +139,37 @@ class CoordinatorProcess:
             request = request_from_json(path.read_bytes())
             if isinstance(request, Beginning | TakeReport):
                 raise MalformedMessage(f"{path} is no request")
+            self._check_names(request)
             self._check_returning(request)
             instructions = tell(self.coordinator, request)
-        except MidstreamError as problem:
-            write_whole(path.with_suffix(".refused"), str(problem).encode())
+        except (MidstreamError, RecursionError) as problem:
+            write_whole(path.with_suffix(".refused"), str(problem).encode(errors="replace"))
             path.unlink()
             return []
         if isinstance(request, DeployQuery):
             self._directory.write_columns(request.plans[0].stage.query, request.columns)
         told.append((path.name, request))
         return instructions
+
+    def _remove_old_requests(self) -> None:
+        """Bound what is kept of requests. The log has them all."""
+        kept = self._directory.requests
+        for path in sorted([*kept.glob("*.taken"), *kept.glob("*.refused")])[:-KEPT_REQUESTS]:
+            path.unlink(missing_ok=True)
+
+    def _check_names(self, request: Request) -> None:
+        """Refuse new names that make no good files, and new nodes that nobody would run."""
+        if isinstance(request, DeployQuery):
+            check_file_names("a query", [request.plans[0].stage.query], self.coordinator.plan.queries)
+        for event in request.events if isinstance(request, ChangeTopology) else ():
+            if isinstance(event, AddNode):
+                check_file_names("a node", [event.node.id], self.coordinator.topology.nodes)
+                site = self._layout.site_of(event.node.id)
+                if self._directory.given_up(site).exists():
+                    raise BadTopology(
+                        f'node "{event.node.id}" would run on site "{site}", which was given up',
+                        detail="Nodes that no site names run on the first one.",
+                    )
 
     def _check_returning(self, request: Request) -> None:
         """Refuse the return of a lost node as long as its state is needed: it would be taken for having it."""
@@ -177,6 +201,9 @@ class CoordinatorProcess:
             self._write(site, rows)
 
     def _write(self, site: str, rows: list[MessageRow]) -> None:
+        if self._directory.given_up(site).exists():
+            # Nobody would ever read it.
+            return
         write_messages(self._directory.inbox(site, "coordinator") / f"{unique_name()}.parquet", rows)
 
     def _write_status(self) -> None:
@@ -215,8 +242,9 @@ def run_coordinator(
     Raises AlreadyRunning if another process does.
     """
     paths = DeploymentDirectory(directory)
+    paths.layout()
     with (
-        held_lock(paths.log.with_name("lock"), f"the coordinator of {paths.path}"),
+        held_lock(paths.lock(COORDINATOR), f"the coordinator of {paths.path}"),
         CoordinatorLog.open(paths.log) as log,
     ):
         process = CoordinatorProcess(paths, log)
@@ -230,18 +258,6 @@ def run_coordinator(
                 asked, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
                 time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def held_lock(path: Path, what: str) -> Iterator[None]:
-    """A lock that one process at a time can hold. It is free when the process is gone, however it ended."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(f"{what} is running already", detail=f"{path} is locked.") from None
-        yield
 
 
 def main() -> None:

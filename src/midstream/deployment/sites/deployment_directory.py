@@ -2,7 +2,7 @@
 
     deployment.json                      the topology to begin with, and which site runs which nodes
     requests/NAME.json                   what the coordinator is asked: deploy, topology events, replace plans
-    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason
+    requests/NAME.taken, NAME.refused    what became of it; a refused one has the reason; the latest thousand stay
     coordinator/log                      all that the coordinator was told (``coordinator_log``)
     coordinator/status.json              what it knows, for people and tests
     coordinator/reports/SITE/N.parquet   reports of a site's nodes
@@ -10,6 +10,8 @@
                                          instructions, "site" for what the site's own process has to say
     sites/SITE/feeds/NODE/STREAM/…       rows that arise at a node: Parquet files with the stream's columns, taken in
                                          the order of their names; a file ``end`` says that no more will come
+    sites/SITE/place                     the directory's path when the site first ran
+    sites/SITE/lost                      the site was given up: the stages of its nodes run elsewhere
     sites/SITE/status.json               what the site's nodes did and hold, for people
     sites/SITE/checkpoint, staged, lock  the site's own: Spark's checkpoint; what its last micro-batches gave, until it
                                          is certain that they count; who holds it runs the site
@@ -34,13 +36,19 @@ import pyarrow.parquet as pq
 from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.protocol.coordinator_requests import Beginning, Request, request_from_json, request_to_json
 from midstream.deployment.protocol.status import NodeStatus
-from midstream.deployment.sites.durable_files import unique_name, write_whole
-from midstream.deployment.sites.file_names import file_name
+from midstream.deployment.sites.durable_files import held_lock, is_held, unique_name, write_whole
+from midstream.deployment.sites.file_names import check_file_names, file_name
 from midstream.deployment.sites.message_file import spread
 from midstream.deployment.topology.topology import Topology
 from midstream.errors import BadTopology, PathProblem, did_you_mean, quoted
 
-__all__ = ["DeploymentDirectory", "SiteLayout"]
+__all__ = ["COORDINATOR", "DeploymentDirectory", "SiteLayout"]
+
+COORDINATOR = "coordinator"
+"""The coordinator's name among those of sites."""
+UNFINISHED = "_unfinished"
+"""A file that is there, and locked, while the directory is made."""
+_NOT_IN_PATHS = frozenset("*?[]{}\\:\n")
 
 
 class SiteLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,25 +91,70 @@ class DeploymentDirectory:
         topology: Topology,
         sites: Mapping[str, Iterable[NodeId]],
         groups: int = 1,
+        requests: Iterable[Request] = (),
     ) -> DeploymentDirectory:
-        """Make the directory of a new deployment."""
+        """Make the directory of a new deployment, with what its coordinator is asked first.
+
+        ``deployment.json`` is written last. If the process dies before, there is no deployment, and the next call
+        begins anew.
+        """
         directory = cls(path)
+        directory._check_path()
         layout = SiteLayout({site: list(nodes) for site, nodes in sites.items()}, groups)
         if not layout.sites:
             raise BadTopology("a deployment needs a site")
-        if "coordinator" in layout.sites or "site" in layout.sites:
+        if COORDINATOR in layout.sites or "site" in layout.sites:
             raise BadTopology('a site cannot be called "coordinator" or "site"')
+        check_file_names("a site", layout.sites, others=[COORDINATOR, "site"])
+        check_file_names("a node", topology.nodes)
         twice = {node for site, nodes in layout.sites.items() for node in nodes if layout.site_of(node) != site}
         if twice:
             raise BadTopology(f"{quoted(sorted(twice))} would be run by two sites")
-        if directory._description.exists():
-            raise PathProblem(f"there is a deployment in {directory.path} already", hint="Give another directory.")
-        for site in layout.sites:
-            directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
-            directory.feeds(site).mkdir(parents=True, exist_ok=True)
-        beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
-        write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
+        directory._check_empty()
+        with held_lock(directory.path / UNFINISHED, f"the creation of {directory.path}"):
+            # Somebody else may have been faster.
+            directory._check_empty()
+            for left in directory.requests.glob("*"):
+                left.unlink()
+            for site in layout.sites:
+                directory.inbox(site, "site").mkdir(parents=True, exist_ok=True)
+                directory.feeds(site).mkdir(parents=True, exist_ok=True)
+            for number, request in enumerate(requests):
+                write_whole(directory.requests / f"{number:020d}.json", request_to_json(request))
+            beginning = msgspec.Raw(request_to_json(Beginning.of(topology)))
+            write_whole(directory._description, msgspec.json.encode(_Deployment(layout, beginning)))
+            (directory.path / UNFINISHED).unlink()
         return directory
+
+    def _check_empty(self) -> None:
+        """Refuse a directory with anything in it but what an interrupted call of :meth:`create` has left."""
+        if self._description.exists():
+            raise PathProblem(
+                f"there is a deployment in {self.path} already",
+                hint="Continue it with midstream deploy --resume, or give another directory.",
+            )
+        try:
+            found = sorted(name for name in os.listdir(self.path) if name[0] != "." and name != "lost+found")
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise PathProblem(f"{self.path} cannot be the directory of a deployment: {problem.strerror}") from problem
+        if found and UNFINISHED not in found:
+            raise PathProblem(
+                f"{self.path} is not empty",
+                detail=f'It has "{found[0]}".',
+                hint="Give a new directory, or an empty one, for the deployment.",
+            )
+
+    def _check_path(self) -> None:
+        """Refuse a path that Spark takes for a pattern, or not for a path."""
+        odd = sorted(set(str(self.path)) & _NOT_IN_PATHS)
+        if odd:
+            raise PathProblem(
+                f"Spark cannot read files below {self.path}",
+                detail=f"The path has {quoted(odd)}.",
+                hint="Give a directory whose path has none of " + " ".join(sorted(_NOT_IN_PATHS - {chr(10)})) + ".",
+            )
 
     @property
     def _description(self) -> Path:
@@ -112,7 +165,9 @@ class DeploymentDirectory:
             return msgspec.json.decode(self._description.read_bytes(), type=_Deployment)
         except FileNotFoundError:
             raise PathProblem(f"there is no deployment in {self.path}") from None
-        except msgspec.MsgspecError as problem:
+        except NotADirectoryError:
+            raise PathProblem(f"{self.path} is not a directory") from None
+        except (msgspec.MsgspecError, RecursionError) as problem:
             raise PathProblem(f"{self._description} is damaged", detail=f"{problem}.") from problem
 
     def layout(self) -> SiteLayout:
@@ -128,8 +183,13 @@ class DeploymentDirectory:
     def site(self, site: str) -> Path:
         return self.path / "sites" / file_name(site)
 
+    def given_up(self, site: str) -> Path:
+        """A file that is there if the stages of the site's nodes were rescued: it must not run again."""
+        return self.site(site) / "lost"
+
     def check_site(self, site: str) -> None:
         """Raise if there is no such site."""
+        self._check_path()
         known = self.layout().sites
         if site not in known:
             raise PathProblem(
@@ -137,6 +197,25 @@ class DeploymentDirectory:
                 detail=f"Its sites are {quoted(known)}.",
                 hint=did_you_mean(site, known),
             )
+
+    def at_place_of(self, site: str) -> DeploymentDirectory:
+        """This directory under the path by which the site first ran, which is kept in ``sites/SITE/place``.
+
+        Spark knows the files that it has read by their paths: under other ones it would read all feeds again.
+        """
+        place = self.site(site) / "place"
+        if not place.exists():
+            write_whole(place, str(self.path).encode())
+        first = Path(place.read_text())
+        if first == self.path:
+            return self
+        if not first.exists() or not first.samefile(self.path):
+            raise PathProblem(
+                f"the deployment was moved from {first} to {self.path}",
+                detail=f'Site "{site}" would read all rows again.',
+                hint=f"Move it back, or make {first} a symbolic link to it.",
+            )
+        return DeploymentDirectory(first)
 
     def is_without_nodes(self, site: str) -> bool:
         """Whether the topology, as the coordinator last reported it, has none of the site's nodes left."""
@@ -174,7 +253,10 @@ class DeploymentDirectory:
         found: list[NodeStatus] = []
         for site in self.layout().sites:
             with contextlib.suppress(FileNotFoundError):
-                found += msgspec.json.decode(self.node_status(site).read_bytes(), type=list[NodeStatus])
+                try:
+                    found += msgspec.json.decode(self.node_status(site).read_bytes(), type=list[NodeStatus])
+                except msgspec.MsgspecError as problem:
+                    raise PathProblem(f"{self.node_status(site)} is damaged", detail=f"{problem}.") from problem
         return sorted(found, key=lambda node: node.name)
 
     # The coordinator
@@ -193,6 +275,15 @@ class DeploymentDirectory:
 
     def reports(self, site: str) -> Path:
         return self.path / "coordinator" / "reports" / file_name(site)
+
+    def lock(self, name: str) -> Path:
+        """What the process of a site, or of the coordinator, holds while it runs."""
+        return self.log.with_name("lock") if name == COORDINATOR else self.site(name) / "lock"
+
+    def running(self) -> dict[str, bool]:
+        """Which processes run, of the coordinator and all sites that were not given up."""
+        sites = [site for site in self.layout().sites if not self.given_up(site).exists()]
+        return {name: is_held(self.lock(name)) for name in (COORDINATOR, *sites)}
 
     def submit(self, request: Request) -> str:
         """Ask something of the coordinator; the request's name."""

@@ -38,6 +38,7 @@ from midstream.algebra.stream import Stream
 from midstream.algebra.type_text import type_from_text
 from midstream.deployment.placement.global_plan import NodeId
 from midstream.deployment.placement.stage_plans import StagePlan, check_sources, stage_plans
+from midstream.deployment.sites.file_names import check_file_names
 from midstream.deployment.topology.topology import Topology
 from midstream.deployment.topology.topology_files import parse_file, read_topology
 from midstream.errors import BadDeploymentFile, BadStreamDeclaration, did_you_mean
@@ -105,7 +106,7 @@ def read_deployment(path: str | Path) -> DeploymentFile:
     path = Path(path)
     try:
         content = msgspec.convert(parse_file(path), _File)
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, OverflowError, RecursionError) as problem:
         raise BadDeploymentFile(f'"{path}" is not a deployment file', detail=f"{problem}.") from problem
     topology = read_topology(path.parent / content.topology)
     streams = {entry.name: _stream(entry) for entry in content.streams}
@@ -115,6 +116,8 @@ def read_deployment(path: str | Path) -> DeploymentFile:
     names = [entry.name for entry in content.queries]
     if len(set(names)) != len(names) or len(streams) != len(content.streams):
         raise BadDeploymentFile(f'"{path}" has two queries or two streams of one name')
+    check_file_names("a stream", streams)
+    check_file_names("a query", names)
     queries = [_query(entry, streams, sources) for entry in content.queries]
     return DeploymentFile(topology, streams, queries, _sites(path, content.sites, topology))
 

@@ -78,11 +78,10 @@ def _add(given: GroupInput, row: InputRow) -> None:
 
 def _arrival(origin: str, content: bytes) -> tuple[NodeId, Arrival]:
     """A file of a feed: the node and the stream are in its path."""
-    *_, node, stream, name = origin.split("/")
-    if name == END_OF_FEED:
-        return name_of_file(node), Arrival(name_of_file(stream), None, NEVER)
     try:
-        table = pq.read_table(io.BytesIO(content))
-    except (pa.ArrowException, ValueError) as problem:
+        node, stream, name = origin.split("/")[-3:]
+        node, stream = name_of_file(node), name_of_file(stream)
+        table = None if name == END_OF_FEED else pq.read_table(io.BytesIO(content))
+    except (pa.ArrowException, ValueError, OSError) as problem:
         raise MalformedMessage("a file of a feed cannot be read", detail=f"{problem}.") from problem
-    return name_of_file(node), Arrival(name_of_file(stream), table)
+    return node, Arrival(stream, table, NEVER if table is None else None)

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -104,10 +103,12 @@ class SiteOutput:
 
     def publish(self) -> Iterator[OutputRow]:
         """Publish what committed micro-batches gave; gives what the site's own process is to look at."""
-        for path in sorted(self._staged.glob("[!_]*.parquet")):
+        staged = sorted(self._staged.glob("[!_]*.parquet"))
+        committed = self._last_committed() if staged else -1
+        for path in staged:
             batch = int(path.stem)
-            if not (self._commits / str(batch)).exists():
-                continue
+            if batch > committed:
+                break
             table = pq.read_table(path)
             columns = (table[name].to_pylist() for name in OUTPUT_SCHEMA.names)
             rows = [OutputRow(*row) for row in zip(*columns, strict=True)]
@@ -115,6 +116,11 @@ class SiteOutput:
             self._publish_results(batch, rows)
             path.unlink()
             yield from (row for row in rows if row.kind in (RESCUE, ACTIVITY))
+
+    def _last_committed(self) -> int:
+        """The last micro-batch that is committed; all before it are. Spark keeps the latest hundred or so commits."""
+        names = (path.name for path in self._commits.glob("[0-9]*"))
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _publish_messages(self, batch: int, rows: Iterable[OutputRow]) -> None:
         by_receiver: dict[str, list[MessageRow]] = {}
@@ -146,8 +152,7 @@ class SiteOutput:
 
 def _rows_to_bytes(rows: ReceivedRows) -> bytes:
     """Results on their way to a file."""
-    arrays = [pa.array(rows.valid_from), pa.array(rows.valid_to), *rows.columns]
-    batch = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+    batch = rows.to_record_batch()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -158,9 +163,7 @@ def _rows_to_bytes(rows: ReceivedRows) -> bytes:
 def _rows_from_bytes(data: bytes) -> ReceivedRows:
     """What :func:`_rows_to_bytes` gave this for."""
     with pa.ipc.open_stream(data) as reader:
-        batch = reader.read_next_batch()
-    valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
-    return ReceivedRows(valid_from, valid_to, batch.columns[2:])
+        return ReceivedRows.of_record_batch(reader.read_next_batch())
 
 
 def _result_table(rows: ReceivedRows, columns: list[str]) -> pa.Table:

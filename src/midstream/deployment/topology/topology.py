@@ -24,20 +24,50 @@ True
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from midstream.deployment.placement.global_plan import NodeId
 from midstream.errors import AlreadyInTopology, BadTopology, CyclicTopology, UnknownLink, UnknownNode, did_you_mean
 
-__all__ = ["Link", "Node", "Route", "Topology"]
+__all__ = ["Link", "Node", "Route", "Topology", "check_name", "check_time"]
 
 Route = tuple[NodeId, ...]
 """The nodes that rows or state pass, both ends included; a single node if nothing is to be passed."""
+
+
+def check_name(what: str, name: object) -> None:
+    """Refuse what cannot be the name of a node or a query: a string that can be written."""
+    if not isinstance(name, str):
+        raise BadTopology(f"the name of {what} is {_shown(name)}", hint="Names are strings.")
+    if not name:
+        raise BadTopology(f"{what} has no name")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadTopology(f"the name of {what} is {name!r}", hint="Names are Unicode text.") from None
+
+
+def check_time(what: str, milliseconds: object) -> None:
+    """Refuse what cannot be a time or a duration: it is finite and not below 0."""
+    if not _is_number(milliseconds) or not 0 <= milliseconds <= sys.float_info.max:
+        raise BadTopology(f"{what} {_shown(milliseconds)} ms", hint="Times are finite numbers, 0 or more.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    """A value in a message, numbers as they are. Python refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return "a number of more than 20 digits"
+    return str(value) if _is_number(value) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -51,10 +81,13 @@ class Node:
     """What it is, for people: "sensor", "edge", "cloud"."""
 
     def __post_init__(self) -> None:
-        if not self.id:
-            raise BadTopology("a node has no name")
-        if self.slots is not None and self.slots < 0:
-            raise BadTopology(f'node "{self.id}" has {self.slots} slots', hint="Slots are 0 or more, or left out.")
+        check_name("a node", self.id)
+        if self.slots is not None and not (type(self.slots) is int and 0 <= self.slots < 2**63):
+            raise BadTopology(
+                f'node "{self.id}" has {_shown(self.slots)} slots', hint="Slots are an integer, 0 or more, or left out."
+            )
+        if self.kind is not None:
+            check_name(f'the kind of node "{self.id}"', self.kind)
 
 
 @dataclass(frozen=True)
@@ -70,13 +103,18 @@ class Link:
     """Whether it lies beside the hierarchy and carries rows in both directions."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency_ms < float("inf"):
-            raise BadTopology(f'link "{self.child}" → "{self.parent}" has a latency of {self.latency_ms} ms')
-        if self.bandwidth_mbit_per_s is not None and not self.bandwidth_mbit_per_s > 0:
+        check_name("a link's child", self.child)
+        check_name("a link's parent", self.parent)
+        name = f'link "{self.child}" → "{self.parent}"'
+        check_time(f"{name} has a latency of", self.latency_ms)
+        bandwidth = self.bandwidth_mbit_per_s
+        if bandwidth is not None and not (_is_number(bandwidth) and 0 < bandwidth <= sys.float_info.max):
             raise BadTopology(
-                f'link "{self.child}" → "{self.parent}" has a bandwidth of {self.bandwidth_mbit_per_s} Mbit/s',
-                hint="Bandwidths are above 0, or left out.",
+                f"{name} has a bandwidth of {_shown(bandwidth)} Mbit/s",
+                hint="Bandwidths are finite numbers above 0; without one the link is unlimited.",
             )
+        if not isinstance(self.is_peer, bool):
+            raise BadTopology(f"{name} has is_peer={self.is_peer!r}", hint="It is True or False.")
 
 
 _Value = TypeVar("_Value")
@@ -96,6 +134,11 @@ class Topology:
         """The links that went with leaving nodes, under both of their ends."""
         self._undo: list[Callable[[], object]] = []
         self._transactions = 0
+        for name, given, kind in (("nodes", nodes, Node), ("links", links, Link)):
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise BadTopology(
+                    f"the {name} of a topology are {given!r}", hint=f"Give a list of {kind.__name__}(...)."
+                )
         for node in nodes:
             self.add_node(node)
         for link in links:
@@ -295,6 +338,8 @@ class Topology:
 
     def add_node(self, node: Node) -> None:
         """Add a node without links."""
+        if not isinstance(node, Node):
+            raise BadTopology(f"{node!r} is not a node", hint='Write Node("edge 1").')
         if node.id in self._nodes:
             raise AlreadyInTopology(f'node "{node.id}" exists already')
         self.forget(node.id)
@@ -333,6 +378,8 @@ class Topology:
 
     def add_link(self, link: Link) -> None:
         """Add a link between two nodes that have none."""
+        if not isinstance(link, Link):
+            raise BadTopology(f"{link!r} is not a link", hint='Write Link("edge 1", "cloud").')
         for end in (link.child, link.parent):
             self._check_node(end)
         if link.child == link.parent:
@@ -380,6 +427,7 @@ class Topology:
         self._drop(upper[link.parent], link.child)
 
     def _check_node(self, node: NodeId) -> None:
+        check_name("a node", node)
         if node not in self._nodes:
             # The closest name is looked for in small topologies only: it would take as long as the topology is large.
             hint = did_you_mean(node, self._nodes) if len(self._nodes) <= 1_000 else None

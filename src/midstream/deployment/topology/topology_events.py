@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from midstream.deployment.placement.global_plan import NodeId
-from midstream.deployment.topology.topology import Link, Node, Topology
+from midstream.deployment.topology.topology import Link, Node, Topology, check_name, check_time
 from midstream.errors import BadTopology
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RemoveNode",
     "TopologyEvent",
     "apply_events",
+    "checked_events",
 ]
 
 
@@ -32,12 +33,19 @@ class AddNode:
 
     node: Node
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.node, Node):
+            raise BadTopology(f"a node is added that is {self.node!r}", hint='Write AddNode(Node("edge 1")).')
+
 
 @dataclass(frozen=True)
 class RemoveNode:
     """A node is about to leave, with its links; what it holds can still be fetched."""
 
     node: NodeId
+
+    def __post_init__(self) -> None:
+        check_name("a node", self.node)
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,19 @@ class LoseNode:
 
     node: NodeId
 
+    def __post_init__(self) -> None:
+        check_name("a node", self.node)
+
 
 @dataclass(frozen=True)
 class AddLink:
     """Two nodes are connected."""
 
     link: Link
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.link, Link):
+            raise BadTopology(f"a link is added that is {self.link!r}", hint='Write AddLink(Link("edge 1", "cloud")).')
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,10 @@ class RemoveLink:
 
     child: NodeId
     parent: NodeId
+
+    def __post_init__(self) -> None:
+        check_name("a link's child", self.child)
+        check_name("a link's parent", self.parent)
 
 
 TopologyEvent = AddNode | RemoveNode | LoseNode | AddLink | RemoveLink
@@ -72,6 +91,23 @@ class EventBatch:
     time_ms: float
     """When, in milliseconds after the first batch."""
     events: tuple[TopologyEvent, ...]
+
+    def __post_init__(self) -> None:
+        check_time("a batch of events is at", self.time_ms)
+        checked_events(self.events)
+
+
+def checked_events(events: object) -> tuple[TopologyEvent, ...]:
+    """The events; raises if they are something else."""
+    if isinstance(events, str) or not isinstance(events, Iterable):
+        raise BadTopology(f"the events are {events!r}", hint="Give a list of events.")
+    found = tuple(events)
+    for event in found:
+        if not isinstance(event, TopologyEvent):
+            raise BadTopology(
+                f"{event!r} is not an event", hint="Events are AddNode, RemoveNode, LoseNode, AddLink, RemoveLink."
+            )
+    return found
 
 
 def apply_events(topology: Topology, events: Iterable[TopologyEvent]) -> None:

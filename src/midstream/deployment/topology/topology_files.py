@@ -38,7 +38,8 @@ import gzip
 import json
 import tomllib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -166,21 +167,20 @@ def read_topology(path: str | Path) -> Topology:
     """The topology of a file."""
     path = Path(path)
     content = _convert(path, parse_file(path), _File)
-    try:
+    with _named_file(path):
         return Topology([entry.node() for entry in content.nodes], [entry.link() for entry in content.links])
-    except TopologyError as problem:
-        problem.detail = " ".join(filter(None, [problem.detail, f"In {path}."]))
-        raise
 
 
 def read_batches(path: str | Path) -> list[EventBatch]:
     """The batches of events of a file, in order of time."""
     path = Path(path)
     batches = _convert(path, parse_file(path), _File).batches
-    times = [batch.time_ms for batch in batches]
+    with _named_file(path):
+        found = [EventBatch(batch.time_ms, tuple(entry.event() for entry in batch.events)) for batch in batches]
+    times = [batch.time_ms for batch in found]
     if times != sorted(times):
         raise BadTopology(f"{path}: the batches are not in order of time")
-    return [EventBatch(batch.time_ms, tuple(entry.event() for entry in batch.events)) for batch in batches]
+    return found
 
 
 def read_published_folder(folder: str | Path) -> Trace:
@@ -192,6 +192,14 @@ def read_published_folder(folder: str | Path) -> Trace:
     if not updates_path.exists():
         updates_path = folder / "topology_updates.json.gz"
     updates = _convert(folder, parse_file(updates_path), _PublishedUpdates)
+    without = sorted(set(fixed.nodes) - set(fixed.slots))
+    if without:
+        raise BadTopology(f'"{folder}" is not a topology file', detail=f"Node {without[0]} has no slots.")
+    with _named_file(folder):
+        return _published_trace(fixed, groups, updates)
+
+
+def _published_trace(fixed: _FixedTopology, groups: Mapping[int, tuple[int]], updates: _PublishedUpdates) -> Trace:
     shift = 1 if min(fixed.nodes, default=2) == 1 else 0
     topology = Topology([Node(CLOUD, kind="cloud")])
     for number in sorted(fixed.nodes):
@@ -206,10 +214,23 @@ def read_published_folder(folder: str | Path) -> Trace:
     return Trace(topology, {str(device): group for device, (group,) in sorted(groups.items())}, batches)
 
 
+@contextmanager
+def _named_file(path: Path) -> Iterator[None]:
+    """Say in which file a problem is."""
+    try:
+        yield
+    except TopologyError as problem:
+        problem.detail = " ".join(filter(None, [problem.detail, f"In {path}."]))
+        raise
+
+
 def _fixed_links(children: Mapping[int, set[int]], shift: int) -> list[Link]:
     """The links among fixed nodes and to the cloud. Nodes that are each other's children are peers below the cloud."""
     peers = {
-        (one, other) for one, below in children.items() for other in below if one < other and one in children[other]
+        (one, other)
+        for one, below in children.items()
+        for other in below
+        if one < other and one in children.get(other, ())
     }
     below_another = {
         child
@@ -243,14 +264,26 @@ def parse_file(path: Path) -> Any:
     try:
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-        return tomllib.loads(content.decode()) if path.suffix == ".toml" else json.loads(content)
-    except (ValueError, EOFError, OSError, zlib.error) as problem:
+        if path.suffix == ".toml":
+            return tomllib.loads(content.decode())
+        return json.loads(content, object_pairs_hook=_without_doubles)
+    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as problem:
         form = "TOML" if path.suffix == ".toml" else "JSON"
-        raise BadTopology(f'"{path}" is not {form}', detail=f"{problem}.") from problem
+        detail = "It is nested too deeply." if isinstance(problem, RecursionError) else f"{problem}."
+        raise BadTopology(f'"{path}" is not {form}', detail=detail) from problem
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. As in TOML, a key that comes twice is a mistake."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f'the key "{next(key for key in found if keys.count(key) > 1)}" comes twice')
+    return found
 
 
 def _convert(path: Path, content: Any, to: type[_Content]) -> _Content:
     try:
         return msgspec.convert(content, to, strict=to in (_File, _PublishedUpdates))
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, OverflowError, RecursionError) as problem:
         raise BadTopology(f'"{path}" is not a topology file', detail=f"{problem}.") from problem

@@ -60,6 +60,17 @@ class ReceivedRows:
     def __len__(self) -> int:
         return len(self.valid_from)
 
+    def to_record_batch(self) -> pa.RecordBatch:
+        """The rows on their way: both ends of the validities, then the columns."""
+        arrays = [pa.array(self.valid_from), pa.array(self.valid_to), *self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+
+    @classmethod
+    def of_record_batch(cls, batch: pa.RecordBatch) -> ReceivedRows:
+        """The rows that :meth:`to_record_batch` gave this for."""
+        valid_from, valid_to = (np.asarray(batch.column(place)) for place in range(2))
+        return cls(valid_from, valid_to, batch.columns[2:])
+
 
 @dataclass(frozen=True)
 class KeptRows:

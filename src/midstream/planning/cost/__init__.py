@@ -1,6 +1,8 @@
 """What plans cost: sizes of their intermediate results, seconds per step, and the search for the cheapest plan."""
 
+from midstream.planning.cost.cheapest_plan import cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.explain_cost import explain_cost
 from midstream.planning.cost.join_search import cheapest_join_order
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
@@ -12,5 +14,7 @@ __all__ = [
     "PlanSizes",
     "Replicates",
     "cheapest_join_order",
+    "cheapest_plan",
+    "explain_cost",
     "plan_cost",
 ]

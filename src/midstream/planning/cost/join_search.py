@@ -25,6 +25,7 @@ MOST_SPLITS = 20_000
 
 def cheapest_join_order(graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients) -> JoinOrder:
     """The order with the least mean cost, without avoidable cross products; of equals, the first found."""
+    sizes = sizes.of_graph(graph)
     parts = graph.components(graph.everything)
     chosen = [(_held(part, graph, sizes), _order_of(part, graph, sizes, coefficients)) for part in parts]
     return JoinOrder.left_deep(order for _, order in sorted(chosen, key=lambda pair: pair[0]))

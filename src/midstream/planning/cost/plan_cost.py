@@ -72,7 +72,7 @@ def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, push
             block = sizes.blocks.get(node.identity)
             if block is None:
                 return None
-            nodes += _block_cost(node.fingerprint, graph, block, coefficients, pushes)
+            nodes += _block_cost(node.fingerprint, graph, block.of_graph(graph), coefficients, pushes)
             pending += graph.leaves
             continue
         pending += node.inputs
@@ -133,9 +133,10 @@ def _block_cost(
             continue
         left, right = (graph.mask_of(side) for side in order.sides)
         both = left | right
+        sides = sorted(sorted(side.aliases) for side in order.sides)
         yield NodeCost(
-            f"{block} {min(left, right)} {max(left, right)}",
-            f"{block} {both}",
+            f"{block} {sides}",
+            f"{block} {sorted(order.aliases)}",
             order.aliases,
             sizes.increment(both, graph),
             sizes.held_tuples(both, graph),
@@ -152,7 +153,7 @@ def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:
         block = sizes.blocks.get(plan.identity)
         graph = JoinGraph.of(plan)
         if block is not None:
-            return block.increment(graph.everything, graph)
+            return block.of_graph(graph).increment(graph.everything, graph)
     if isinstance(plan, Leaf) or not plan.inputs:
         return np.full(1, float(sizes.rows))
     if isinstance(plan, Union | Join):

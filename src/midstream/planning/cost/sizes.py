@@ -56,6 +56,16 @@ class BlockSizes:
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
     _derived: dict[int, Replicates] = field(default_factory=dict, repr=False)
 
+    def of_graph(self, graph: JoinGraph) -> BlockSizes:
+        """The same sizes with the inputs in the order of a graph, which another join order may have changed."""
+        if graph.names == self.names:
+            return self
+        places = {name: place for place, name in enumerate(graph.names)}
+        bit = [1 << places[name] for name in self.names]
+        increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
+        held = tuple(self.held[self.names.index(name)] for name in graph.names)
+        return BlockSizes(graph.names, held, increments)
+
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
         return inputs in self.increments

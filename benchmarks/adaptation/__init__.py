@@ -1,0 +1,14 @@
+"""Does a query that adapts beat static plans, and what does it cost when nothing changes?
+
+    python -m benchmarks adaptation
+    python -m benchmarks.adaptation --only steps drift
+
+Each workload runs with adaptation, and with every plan without a cross product (of more than 15, a sample) as a static
+plan, in the same process, one after the other. Times are processor times of the pushes, calibration not included
+(it is done once per process). The regret is what adaptation takes beyond the best static plan of each phase, switching
+included.
+"""
+
+from benchmarks.adaptation.evaluation import main
+
+__all__ = ["main"]

@@ -1,0 +1,55 @@
+"""A plan as a tree with what its joins are expected to do: rows, uncertainty, what was counted, share of the cost."""
+
+from __future__ import annotations
+
+from midstream.algebra.explain import explain
+from midstream.algebra.plan import Join, Plan
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.plan_cost import NodeCost, plan_cost
+from midstream.planning.cost.sizes import PlanSizes, standard_error
+from midstream.planning.join_order.join_graph import JoinGraph
+
+__all__ = ["explain_cost", "q_error"]
+
+
+def explain_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> str:
+    """The plan as a tree; each join with its rows per 1,000 arriving rows and its share of the plan's cost."""
+    cost = plan_cost(plan, sizes, coefficients)
+    if cost is None:
+        return explain(plan)
+    total = float(cost.seconds.mean())
+    joins = {frozenset(node.inputs): node for node in cost.nodes if node.inputs}
+    others = {node.key: node for node in cost.nodes if not node.inputs}
+
+    def describe(node: Plan) -> str:
+        found = (
+            joins.get(frozenset(JoinGraph.of(node).names)) if isinstance(node, Join) else others.get(node.fingerprint)
+        )
+        return node.label if found is None else f"{node.label}; {_described(found, sizes, total)}"
+
+    first = f"{1e6 * total / max(1, sizes.rows):,.3g} µs per row, from {sizes.rows:,} rows that arrived lately"
+    return f"{first}\n{explain(plan, describe)}"
+
+
+def q_error(estimated: float, counted: float) -> float:
+    """How many times too large or too small an estimate is; numbers below one count as one.
+
+    >>> q_error(50.0, 100.0), q_error(0.0, 0.0)
+    (2.0, 1.0)
+    """
+    estimated, counted = max(1.0, estimated), max(1.0, counted)
+    return max(estimated / counted, counted / estimated)
+
+
+def _described(node: NodeCost, sizes: PlanSizes, total: float) -> str:
+    per_thousand = 1_000 / max(1, sizes.rows)
+    rows = f"{float(node.rows.mean()) * per_thousand:,.3g} rows"
+    if node.inputs:
+        rows += f" ± {standard_error(node.rows) * per_thousand:,.2g}" if node.is_measured else " (derived)"
+    parts = [f"{rows} per 1,000"]
+    counted = sizes.counted.get(frozenset(node.inputs)) if node.inputs else None
+    if counted is not None:
+        error = q_error(float(node.rows.mean()), counted)
+        parts.append(f"counted {counted * per_thousand:,.3g} (q-error {error:.2f})")
+    parts.append(f"{float(node.seconds.mean()) / total if total else 0:.0%} of the cost")
+    return ", ".join(parts)

@@ -1,0 +1,102 @@
+"""A query in this process that adapts: it finds the better plan, says why, and leaves alone what a person chose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.adaptation import Adaptation
+from midstream.planning.cost import CostCoefficients
+from tests.adaptation.test_sampling import chain
+
+POLICY = Adaptation(coefficients=CostCoefficients())
+
+
+def tables(generator: np.random.Generator, push: int, few: str) -> dict[str, pa.Table]:
+    """Rows of which the key ``few`` has few values, so that its join explodes."""
+    query = chain()
+    return {
+        stream.name: pa.table(
+            {"ts": np.sort(generator.integers(100 * push, 100 * push + 100, 1000))}
+            | {c: generator.integers(0, 100 if c == few else 20_000, 1000) for c in stream.schema.names[1:]}
+        )
+        for stream in query.streams
+    }
+
+
+def played(adapt, pushes: int = 24, order: str | None = None):
+    run = chain(window=400).run_locally(order, adapt=adapt)
+    generator = np.random.default_rng(3)
+    results = [run.push(tables(generator, push, "x" if push < pushes // 2 else "z")) for push in range(pushes)]
+    return run, pa.concat_tables([*results, run.finish()])
+
+
+def test_the_plan_follows_the_streams():
+    run, results = played(POLICY)
+    changed = [decision for decision in run.decisions() if decision.outcome == "changed"]
+    assert len(changed) >= 2
+    assert changed[0].push <= 4
+    assert 12 < changed[-1].push <= 16
+    assert len(run.history()) == len(changed)
+    assert all(migration.state == "completed" for migration in run.history())
+    _, expected = played("off")
+    names = results.schema.names
+    in_order = [(name, "ascending") for name in names]
+    assert results.sort_by(in_order).equals(expected.sort_by(in_order))
+
+
+def test_the_same_pushes_give_the_same_decisions():
+    assert played(POLICY)[0].decisions() == played(POLICY)[0].decisions()
+
+
+def test_advice_changes_nothing():
+    run, _ = played(Adaptation(mode="advise", coefficients=CostCoefficients()))
+    assert run.history() == []
+    advised = [decision for decision in run.decisions() if decision.outcome == "advised"]
+    assert advised and all("instead of" in decision.reason for decision in advised)
+
+
+def test_a_plan_that_a_person_chose_is_not_touched():
+    run = chain(window=400).run_locally(adapt=POLICY)
+    generator = np.random.default_rng(3)
+    run.push(tables(generator, 0, "x"))
+    run.migrate("a b c d")
+    for push in range(1, 12):
+        run.push(tables(generator, push, "x"))
+    assert [migration.new_plan for migration in run.history()] == [run.plan]
+    run.adapt(POLICY)
+    for push in range(12, 20):
+        run.push(tables(generator, push, "x"))
+    assert len(run.history()) > 1
+
+
+def test_a_steady_stream_gives_no_migration_after_the_first_windows():
+    run = chain(window=400).run_locally("a b c d", adapt=POLICY)
+    generator = np.random.default_rng(4)
+    for push in range(40):
+        run.push(tables(generator, push, "none"))
+    assert all(decision.push < 10 for decision in run.decisions() if decision.outcome == "changed")
+
+
+def test_a_query_without_a_join_is_left_alone():
+    query = chain()
+    from midstream import ContinuousQuery
+
+    run = ContinuousQuery("SELECT a.x FROM a [RANGE 10]", query.streams[:1]).run_locally(adapt=POLICY)
+    for push in range(4):
+        run.push({"a": pa.table({"ts": [push], "x": [1]})})
+    assert run.decisions() == []
+
+
+def test_statistics_sort_the_plans_and_explain_them():
+    query = chain(window=400)
+    run, _ = played(Adaptation(mode="advise", coefficients=CostCoefficients()), pushes=10, order="d c b a")
+    statistics = run.statistics()
+    assert statistics is not None
+    plans = list(query.plans(statistics=statistics))
+    assert sorted(map(str, plans)) == sorted(map(str, query.plans()))
+    assert plans[0] != query.plan("d c b a")
+    explained = query.explain("d c b a", statistics=statistics)
+    assert "q-error" in explained and "of the cost" in explained
+    unknown = query.explain(plans[0], statistics=statistics)
+    assert "per 1,000" in unknown

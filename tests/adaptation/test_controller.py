@@ -1,0 +1,144 @@
+"""When the plan is changed: regret against the cost of the change, and the gates besides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from midstream import ContinuousQuery, Stream
+from midstream.adaptation import Adaptation
+from midstream.adaptation.controller import Controller, join_orders_text
+from midstream.errors import BadOption
+from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes
+from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+
+QUERY = ContinuousQuery(
+    "SELECT a.t AS t FROM a [RANGE 100], b [RANGE 100], c [RANGE 100] WHERE a.x = b.x AND b.y = c.y",
+    [
+        Stream(n, pa.schema([(c, pa.int64()) for c in ("t", *cs)]), "t")
+        for n, cs in (("a", "x"), ("b", "xy"), ("c", "y"))
+    ],
+)
+
+
+def sizes(ab: float, bc: float, *, spread: float = 0.0, rows: int = 30_000, silent=()) -> PlanSizes:
+    """A block in which a and b have so many pairs per span, b and c so many; all results are few."""
+    plan = QUERY.plan()
+    top = next(node for node in plan.walk() if is_join_block(node))
+    graph = JoinGraph.of(top)
+    mask = {name: 1 << place for place, name in enumerate(graph.names)}
+    around = np.array([1 - spread, 1 + spread] * 8)
+    increments = {one: np.full(16, rows / 3) for one in mask.values()}
+    increments[mask["a"] | mask["b"]] = ab * around
+    increments[mask["b"] | mask["c"]] = bc * around[::-1]
+    increments[graph.everything] = np.full(16, 100.0)
+    return PlanSizes(rows, {top.identity: BlockSizes(graph.names, (rows * 3.0,) * 3, increments)}, {}, silent)
+
+
+def controller(**options) -> Controller:
+    return Controller(Adaptation(**options), CostCoefficients())
+
+
+def consider(deciding: Controller, measured, order: str = "a b c", rows: int = 30_000):
+    cells = measured if isinstance(measured, list) else [measured]
+    return deciding.consider(QUERY.plan(order), cells, [rows] * len(cells), push=1, watermark=7)
+
+
+def test_a_plan_is_changed_when_the_time_lost_exceeds_the_cost_of_the_change():
+    deciding = controller()
+    outcomes = []
+    for _ in range(40):
+        proposal = consider(deciding, sizes(ab=100_000, bc=1_000))
+        outcomes.append(deciding.decisions[-1])
+        if proposal is not None:
+            break
+    assert proposal is not None
+    assert join_orders_text(proposal.plan).replace("(", "").replace(")", "") in ("b c a", "a b c")
+    assert outcomes[-1].outcome == "changed"
+    assert outcomes[-1].regret >= outcomes[-1].migration
+    assert all(outcome.outcome == "kept" and "does not yet exceed" in outcome.reason for outcome in outcomes[:-1])
+    assert QUERY.chosen(proposal.plan) == proposal.plan
+
+
+def test_the_cheapest_plan_is_kept():
+    deciding = controller()
+    assert consider(deciding, sizes(ab=1_000, bc=100_000)) is None
+    assert deciding.decisions[-1].reason == "The plan in force is the cheapest."
+    assert deciding.regret == 0
+
+
+def test_uncertain_sizes_change_nothing():
+    deciding = controller()
+    for _ in range(20):
+        assert consider(deciding, sizes(ab=12_000, bc=10_000, spread=0.9)) is None
+    assert "within the uncertainty" in deciding.decisions[-1].reason
+    assert deciding.regret == 0
+
+
+def test_a_small_gain_changes_nothing():
+    deciding = controller(regret=0)
+    for _ in range(20):
+        assert consider(deciding, sizes(ab=11_000, bc=10_000)) is None
+    assert deciding.decisions[-1].outcome == "kept"
+
+
+def test_a_silent_stream_and_few_rows_change_nothing():
+    deciding = controller(regret=0)
+    assert consider(deciding, sizes(ab=1e6, bc=10, silent=("a",))) is None
+    assert "No row of a" in deciding.decisions[-1].reason
+    assert consider(deciding, sizes(ab=1e6, bc=10, rows=500)) is None
+    assert "Too few rows" in deciding.decisions[-1].reason
+    assert consider(deciding, sizes(ab=1e6, bc=10)) is not None
+
+
+def test_advice_and_a_pinned_plan_change_nothing():
+    advising = controller(mode="advise", regret=0)
+    assert consider(advising, sizes(ab=1e6, bc=10)) is None
+    assert advising.decisions[-1].outcome == "advised"
+    pinned = controller(regret=0)
+    pinned.pin()
+    assert consider(pinned, sizes(ab=1e6, bc=10)) is None
+    assert pinned.decisions[-1].outcome == "advised"
+
+
+def test_the_slowest_cell_decides():
+    """Nine cells would rather keep the plan; the tenth has nearly all the work, and a micro-batch waits for it."""
+    idle = [sizes(ab=1_000, bc=3_000, rows=3_000) for _ in range(9)]
+    deciding = controller(regret=0)
+    assert consider(deciding, [*idle, sizes(ab=1e6, bc=10)]) is not None
+    assert consider(controller(regret=0), idle) is None
+
+
+def test_what_migrations_really_computed_corrects_the_next_expectation():
+    deciding = controller(regret=0)
+    consider(deciding, sizes(ab=1e6, bc=20_000))
+    before = deciding.decisions[-1].migration
+    deciding.note_migration(tuples_computed=10**9)
+    consider(deciding, sizes(ab=1e6, bc=20_000))
+    assert deciding.decisions[-1].migration == pytest.approx(2 * before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "always"}, "adapt cannot be 'always'"),
+        ({"sample_rows": 3}, "sample_rows must be a whole number of at least 16"),
+        ({"least_gain": 0.5}, "least_gain must be a number of at least 1"),
+        ({"regret": float("nan")}, "regret must be a number of at least 0"),
+        ({"strategies": ("jizc",)}, "there is no migration strategy 'jizc'"),
+        ({"strategies": ()}, "at least one migration strategy"),
+        ({"coefficients": 3}, "coefficients must be CostCoefficients"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(BadOption, match=message):
+        Adaptation(**options)
+
+
+def test_a_run_refuses_an_unknown_mode():
+    with pytest.raises(BadOption, match="adapt cannot be 'atuo'") as refused:
+        QUERY.run_locally(adapt="atuo")
+    assert '"auto"' in str(refused.value.hint)
+    with pytest.raises(BadOption, match="cost coefficient tuple_in"):
+        CostCoefficients(tuple_in=-1.0)
