@@ -89,6 +89,16 @@ def test_sizes_arrive_as_they_were_measured():
     assert block.increments[0b111].tolist() == [100.0] * 4
 
 
+def test_sizes_of_a_hundred_inputs_arrive():
+    names = tuple(f"s{place}" for place in range(100))
+    increments = {1 << place: np.ones(2) for place in range(100)} | {(1 << 100) - 1: np.full(2, 3.0)}
+    sent = MeasuredSizes.of(PlanSizes(7, {"b": BlockSizes(names, (1.0,) * 100, increments)}))
+    received = msgspec.json.decode(encode(sent), type=MeasuredSizes).sizes().blocks["b"]
+    assert {inputs: found.tolist() for inputs, found in received.increments.items()} == {
+        inputs: found.tolist() for inputs, found in increments.items()
+    }
+
+
 def test_a_bad_plan_is_replaced_by_a_command_that_contains_the_decision(tmp_path):
     driver = Driver(tmp_path, POLICY)
     driver.takes(sizes=sizes("ps"))

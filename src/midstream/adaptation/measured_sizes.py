@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes
+from midstream.planning.join_order.join_graph import bits
 
 __all__ = ["MeasuredBlock", "MeasuredSizes"]
 
@@ -25,8 +26,8 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     identity: str
     names: tuple[str, ...]
     held: tuple[float, ...]
-    increments: tuple[tuple[int, tuple[float, ...]], ...]
-    """Each set of inputs as a bit mask over the names, and its replicates."""
+    increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
+    """Each set of inputs as places among the names, and its replicates."""
 
 
 class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +48,9 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     identity=identity,
                     names=block.names,
                     held=block.held,
-                    increments=tuple((inputs, tuple(found.tolist())) for inputs, found in block.increments.items()),
+                    increments=tuple(
+                        (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
+                    ),
                 )
                 for identity, block in sizes.blocks.items()
             ),
@@ -59,7 +62,9 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """The sizes as they were measured."""
         blocks = {
             block.identity: BlockSizes(
-                block.names, block.held, {inputs: np.array(found, np.float64) for inputs, found in block.increments}
+                block.names,
+                block.held,
+                {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
             )
             for block in self.blocks
         }

@@ -113,8 +113,8 @@ class DurableCell:
         self.streams = progress.streams
         self.version = progress.version
         self.batches = progress.batches
-        self._commands.restore(stored.manifest.commands)
         self._commands.adaptation = stored.manifest.adaptation
+        self._commands.restore(stored.manifest.commands)
         self._manifest_changed = self.cell.has_running_migrations
 
     # Work

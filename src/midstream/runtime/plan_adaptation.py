@@ -24,11 +24,11 @@ import msgspec
 from midstream.adaptation.calibration import calibrate
 from midstream.adaptation.controller import MOST_DECISIONS, Controller, ControllerState
 from midstream.adaptation.decisions import Decision
+from midstream.adaptation.measured_sizes import MeasuredSizes
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.errors import MidstreamError
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.sizes import PlanSizes
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import AdaptationEntry, CellFigures, ClusterMetrics, PlanJson
 from midstream.runtime.plan_changes import PlanChanges
@@ -45,7 +45,7 @@ class _Cell:
     received: int
     considered: int
     """How many rows it had received at the last consideration."""
-    sizes: PlanSizes | None = None
+    sizes: MeasuredSizes | None = None
     """The latest sizes, and the plan that was in force when they were measured."""
     plan: PlanJson | None = None
 
@@ -53,7 +53,8 @@ class _Cell:
 class PlanAdaptation:
     """Decides for a query on Spark, and remembers. Thread-safe: cells report from a thread of Spark's.
 
-    It continues where the process before was, by what is in the control directory.
+    It continues where the process before was, by what is in the control directory. What Spark's thread reports has a
+    lock of its own: Spark's scheduler must not wait for a decision.
     """
 
     def __init__(self, control: ControlDirectory, changes: PlanChanges, cells: int) -> None:
@@ -61,6 +62,7 @@ class PlanAdaptation:
         self._control = control
         self._changes = changes
         self._count = cells
+        self._reports = threading.Lock()
         self._cells: dict[int, _Cell] = {}
         self._reporting: str | None = None
         """The query that the cells are of."""
@@ -70,6 +72,8 @@ class PlanAdaptation:
         self._is_ready = False
         entries = control.adaptation()
         self._entries = entries
+        self._has_decided = any(entry.decision is not None for entry in entries)
+        """Whether the process before has."""
         latest = entries[-1] if entries else None
         self._query = None if latest is None else latest.query
         self._since = 0 if latest is None else latest.since
@@ -122,8 +126,8 @@ class PlanAdaptation:
             self._note()
 
     def take(self, cells: Sequence[CellFigures]) -> None:
-        """New figures of some cells, after a micro-batch."""
-        with self._lock:
+        """New figures of some cells, after a micro-batch. This takes no time."""
+        with self._reports:
             for figures in cells:
                 if figures.query != self._reporting:
                     self._reporting = figures.query
@@ -144,14 +148,14 @@ class PlanAdaptation:
         self._reported.add(number)
         if known is None:
             # What the cell received before this process began was considered by the one before, or never will be.
-            is_new = figures.batches <= 1 and not self.decisions()
+            is_new = figures.batches <= 1 and not self._has_decided
             before = 0 if is_new else figures.rows_received
             known = self._cells[number] = _Cell(figures.batches, figures.rows_received, before)
         known.batches, known.received = figures.batches, figures.rows_received
         if figures.plan_json != known.plan:
             known.sizes = known.plan = None
         if figures.sizes is not None:
-            known.sizes, known.plan = figures.sizes.sizes(), figures.plan_json
+            known.sizes, known.plan = figures.sizes, figures.plan_json
             self._has_new_sizes = True
         if len(self._reported) == self._count:
             self._reported.clear()
@@ -189,18 +193,14 @@ class PlanAdaptation:
         """
         with self._lock:
             controller = self._controller
-            if controller is None or controller.policy.mode == "off" or not self._is_ready:
+            if controller is None or controller.policy.mode == "off" or metrics.finished:
                 return
-            self._is_ready = False
-            cells = [cell for _, cell in sorted(self._cells.items()) if cell.plan == in_force]
-            sizes = [cell.sizes for cell in cells if cell.sizes is not None]
-            if not sizes or metrics.finished:
+            measured = self._measured(in_force)
+            if not measured:
                 return
-            rows = [cell.received - cell.considered for cell in cells]
+            sizes, rows = [sent.sizes() for sent, _ in measured], [count for _, count in measured]
             before = controller.state.number
             proposal = controller.consider(plan, sizes, rows, metrics.batches, metrics.watermark)
-            for cell in self._cells.values():
-                cell.considered = cell.received
             if controller.state.number == before:
                 return
             if proposal is not None:
@@ -213,6 +213,20 @@ class PlanAdaptation:
                 except MidstreamError as problem:
                     controller.withdraw(f"The change could not be submitted: {problem.message}.")
             self._note(controller.decisions[-1])
+
+    def _measured(self, in_force: PlanJson) -> list[tuple[MeasuredSizes, int]]:
+        """If there is something new: the latest sizes of each cell, with this plan, and its rows since the last call
+        that gave some."""
+        with self._reports:
+            if not self._is_ready:
+                return []
+            self._is_ready = False
+            cells = [cell for _, cell in sorted(self._cells.items()) if cell.plan == in_force]
+            found = [(c.sizes, c.received - c.considered) for c in cells if c.sizes is not None]
+            if found:
+                for cell in self._cells.values():
+                    cell.considered = cell.received
+            return found
 
     def _replace(self, policy: Adaptation, keep: bool) -> Controller:
         """A controller with this policy, which keeps what the one before knows, apart from the pin."""

@@ -182,8 +182,9 @@ class Report:
 
     def adapt(self) -> None:
         """Let adaptation consider the plan, unless it is being changed."""
-        if self._adaptation is None or self._changes is None or self._control is None:
+        if self._adaptation is None or self._adaptation.policy is None:
             return
+        assert self._changes is not None and self._control is not None
         with self._writing:
             # What comes after this command has not been looked at.
             last_command = self._control.last_number
