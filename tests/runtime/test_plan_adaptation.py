@@ -254,6 +254,26 @@ def test_a_decision_that_was_submitted_but_not_noted_is_known_after_a_restart(tm
     assert (again.outcomes, len(again.migrations())) == (["changed"], 1)
 
 
+def test_what_could_not_be_written_is_written_with_the_next_decision(tmp_path, monkeypatch):
+    driver = Driver(tmp_path, replace(PATIENT, regret=1e9))
+    driver.takes(batches=1, sizes=sizes("ps"))
+    with monkeypatch.context() as broken:
+        broken.setattr(type(driver.control), "append_adaptation", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        with pytest.raises(OSError, match="no space"):
+            driver.takes(batches=2, sizes=sizes("ps"))
+    driver.takes(batches=3, sizes=sizes("ps"))
+    assert Driver(tmp_path).adaptation.decisions() == driver.adaptation.decisions()
+    assert len(driver.adaptation.decisions()) == 3
+
+
+def test_without_the_log_the_decisions_of_commands_are_known(tmp_path):
+    driver = Driver(tmp_path, POLICY)
+    driver.takes(batches=1, sizes=sizes("ps"))
+    (tmp_path / "adaptation.jsonl").unlink()
+    again = Driver(tmp_path, POLICY)
+    assert again.adaptation.decisions() == driver.adaptation.decisions()
+
+
 def test_a_command_that_comes_at_the_same_time_is_first(tmp_path, monkeypatch):
     driver = Driver(tmp_path, POLICY)
     considered = plan_adaptation.Controller.consider
@@ -305,8 +325,11 @@ def test_the_log_is_bounded_and_a_torn_line_is_nothing(tmp_path, monkeypatch, ca
         file.write('{"format": 9}\nnonsense\n{"format": 4, "query"')
     assert driver.control.adaptation() == known
     again = Driver(tmp_path)
+    again.takes(batches=29, query="q1")
+    again.takes(batches=30, sizes=sizes("ps"))
     assert path.read_text().endswith("}\n")
-    assert again.adaptation.decisions()[-1].number == 29
+    assert [entry.decision.number for entry in again.control.adaptation()][-2:] == [29, 30]
+    assert again.adaptation.decisions()[-1].number == 30
     assert len(driver.adaptation.decisions()) == 29 <= MOST_DECISIONS
     assert "ignored" in caplog.text
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.adaptation import Adaptation
+from midstream.errors import BadOption, NotStreaming
 from midstream.planning.cost import CostCoefficients
 from midstream.runtime.remote import RemoteQuery
 from midstream.testing import assert_same_bag, join_intervals
@@ -82,3 +84,15 @@ def test_a_bad_plan_is_replaced_once_and_a_restart_knows_why(spark, tmp_path):
     found = spark.read.parquet(str(tmp_path / "out")).toArrow().select(expected.column_names)
     assert expected.num_rows > 0
     assert_same_bag(found, expected)
+
+
+def test_what_cannot_adapt_is_refused(spark, tmp_path):
+    feed = Feed(spark, tmp_path / "in", STREAMS)
+    feed.drop(rows(0))
+    query = ContinuousQuery(TEXT, STREAMS)
+    with pytest.raises(NotStreaming, match="adapt is for a query over streams"):
+        query.run_on_spark(feed.frames(streaming=False), adapt="auto")
+    assert query.run_on_spark(feed.frames(streaming=False), adapt="off").decisions() == []
+    with pytest.raises(BadOption, match="adapt cannot be 'atuo'"):
+        query.run_on_spark(feed.frames(), control_dir=tmp_path / "control", adapt="atuo")
+    assert not (tmp_path / "control").exists()

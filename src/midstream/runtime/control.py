@@ -175,7 +175,7 @@ class ControlDirectory:
         return found
 
     def append_adaptation(self, entry: AdaptationEntry) -> None:
-        """Add a line, after :meth:`replace_adaptation` has been called once."""
+        """Add a line, after this process has called :meth:`replace_adaptation`."""
         with open_regular(self.path / _ADAPTATION, "a") as file:
             file.write(encode(entry).decode() + "\n")
 

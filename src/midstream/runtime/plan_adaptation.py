@@ -72,6 +72,8 @@ class PlanAdaptation:
         self._is_ready = False
         entries = control.adaptation()
         self._entries = entries
+        self._must_rewrite = True
+        """Whether the file may lack something that is among the entries, or have something else."""
         self._has_decided = any(entry.decision is not None for entry in entries)
         """Whether the process before has."""
         latest = entries[-1] if entries else None
@@ -83,7 +85,6 @@ class PlanAdaptation:
             self._controller = Controller(latest.policy, latest.policy.coefficients or CostCoefficients())
             decisions = [entry.decision for entry in entries if entry.decision is not None]
             self._controller.restore(latest.state, decisions)
-            control.replace_adaptation(entries)
             self._adopt(self._controller)
 
     @property
@@ -121,8 +122,12 @@ class PlanAdaptation:
                 policy = msgspec.structs.replace(chosen, coefficients=chosen.coefficients or known or calibrate())
             if has_begun and before != (None if chosen is None else policy):
                 self._changes.submit_adaptation(None if chosen is None else policy, query)
-            self._replace(policy, keep=True)
+            is_first = self._controller is None
+            controller = self._replace(policy, keep=True)
             self._since = self._control.last_number
+            if is_first:
+                self._query = query
+                self._adopt(controller)
             self._note()
 
     def take(self, cells: Sequence[CellFigures]) -> None:
@@ -172,7 +177,7 @@ class PlanAdaptation:
                 if self._query is not None:
                     # The control directory was another query's before.
                     controller = self._replace(controller.policy, keep=False)
-                    self._entries, self._awaited = [], None
+                    self._entries, self._awaited, self._must_rewrite = [], None, True
                 self._query = query
                 self._note()
             chosen = [m for m in history if m.decision is None and m.number > self._since and m.state != "refused"]
@@ -263,11 +268,14 @@ class PlanAdaptation:
             awaited=self._awaited,
             decision=decision,
         )
-        is_first = not self._entries
         self._entries.append(entry)
-        if is_first or len(self._entries) > 2 * MOST_DECISIONS:
+        if len(self._entries) > 2 * MOST_DECISIONS:
             decided = [old for old in self._entries[:-1] if old.decision is not None]
             self._entries = [*decided[1 - MOST_DECISIONS :], entry]
+            self._must_rewrite = True
+        must_rewrite, self._must_rewrite = self._must_rewrite, True
+        if must_rewrite:
             self._control.replace_adaptation(self._entries)
         else:
             self._control.append_adaptation(entry)
+        self._must_rewrite = False
