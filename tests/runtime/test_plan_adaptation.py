@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -13,21 +15,24 @@ from midstream.adaptation import Adaptation
 from midstream.adaptation.controller import MOST_DECISIONS
 from midstream.adaptation.measured_sizes import MeasuredSizes
 from midstream.adaptation.statistics import join_blocks
+from midstream.algebra.plan_json import plan_to_json
 from midstream.migration.record import MigrationFigures
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes
 from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.partitioning import partition
 from midstream.runtime import plan_adaptation
+from midstream.runtime.control import ControlDirectory
 from midstream.runtime.durable_cell import DurableCell
-from midstream.runtime.messages import Adapt, CellFigures, CommandOutcome, Migrate, SwitchJustInTime, encode
+from midstream.runtime.messages import Adapt, CellFigures, CommandOutcome, Finish, Migrate, SwitchJustInTime, encode
 from midstream.runtime.plan_adaptation import PlanAdaptation
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.remote import RemoteQuery
 from midstream.runtime.reporting import Report
+from midstream.testing import assert_same_bag, join_intervals
 from tests.cli.commanding import control_of
 from tests.runtime.test_reporting import QUERY, figures
-from tests.spark.simulated import LoneCell, command
+from tests.spark.simulated import FAULTS, QUERY_ID, Fault, LoneCell, SimulatedCluster, command
 
 FIRST = "(o p) s"
 POLICY = Adaptation(least_rows=1, deviations=0, regret=0, longest_pause=1e6, coefficients=CostCoefficients())
@@ -342,11 +347,13 @@ TEXT = "SELECT a.k FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k
 EAGER = replace(POLICY, measure_every=0, measure_share=1e6)
 
 
-def batch(number):
+def batch(number, keys=(9, 9, 9)):
     generator = np.random.default_rng(number)
     return {
-        name: pa.table({"ts": np.sort(generator.integers(0, 10, 50)) + 10 * number, "k": generator.integers(0, 9, 50)})
-        for name in "abc"
+        name: pa.table(
+            {"ts": np.sort(generator.integers(0, 10, 50)) + 10 * number, "k": generator.integers(0, most, 50)}
+        )
+        for name, most in zip("abc", keys, strict=True)
     }
 
 
@@ -397,3 +404,51 @@ def test_a_restored_cell_has_received_as_many_rows():
         cell.run(batch(number))
         cell.rebuild()
     assert cell.durable.figures().rows_received == 12 * 150
+
+
+# Cells and driver together
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_results_and_decisions_stay_right_while_everything_fails(tmp_path, seed):
+    """A policy that changes the plan as often as it can, on a cluster whose tasks, workers and driver are lost."""
+    chance = random.Random(seed)
+    nervous = replace(EAGER, least_gain=1, least_saving=0, sample_rows=16)
+    cluster = SimulatedCluster(TEXT, STREAMS, "(a b) c", cells=2, seed=seed)
+    control = ControlDirectory(tmp_path)
+    control.create(cluster.setup.query, plan_to_json(cluster.first_plan))
+    driver = start(control, cluster)
+    driver.adaptation.choose(nervous, QUERY_ID, has_begun=True)
+    taken, whole = 0, []
+    for number in range(14):
+        whole.append(batch(number, keys=[chance.choice([2, 8, 30]) for _ in "abc"]))
+        faults = [Fault(kind, chance.randrange(2)) for kind in FAULTS if chance.random() < 0.1]
+        commands = [command for command in control.commands() if command.number > taken]
+        taken = max([taken, *(command.number for command in commands)])
+        cluster.run(whole[-1], commands, faults)
+        if any("restart" in fault.kind for fault in faults):
+            before, driver = driver, start(control, cluster)
+            assert driver.adaptation.decisions() == before.adaptation.decisions()
+        driver.progress.take(cluster.figures)
+        driver.adaptation.take(cluster.figures)
+        driver.report.adapt()
+        driver.report.write()
+    cluster.run({}, [*(c for c in control.commands() if c.number > taken), command(10**6, Finish())])
+    tables = {name: pa.concat_tables([rows[name] for rows in whole]) for name in "abc"}
+    assert_same_bag(cluster.results, join_intervals(TEXT, STREAMS, tables))
+    numbers = [decision.number for decision in driver.adaptation.decisions()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    own = [migration.decision for migration in driver.report.history()]
+    assert own == [d.number for d in driver.adaptation.decisions() if d.outcome == "changed"]
+    assert own
+
+
+def start(control, cluster):
+    """What ``LiveQuery`` does, apart from Spark."""
+    driver = Driver.__new__(Driver)
+    driver.control = control
+    driver.changes = PlanChanges(cluster.query, cluster.first_plan, control)
+    driver.progress = Progress(cluster.query.plan(), cluster.partitioning, control.mark)
+    driver.adaptation = PlanAdaptation(control, driver.changes, 2)
+    driver.report = Report(cluster.first_plan, driver.progress, control, driver.changes, None, driver.adaptation)
+    return driver
