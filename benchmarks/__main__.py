@@ -13,6 +13,7 @@ NAMES = [
     "jisc_2014",
     "yang_2008",
     "isqd",
+    "adaptation",
     "flights",
     "output_during_migration",
     "deployment_planner",

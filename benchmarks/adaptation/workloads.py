@@ -16,10 +16,10 @@ from midstream import ContinuousQuery, Stream
 
 __all__ = ["WINDOW_PUSHES", "Workload", "workloads"]
 
-ROWS = 2_000
+ROWS = 8_000
 """Rows of each stream in a push."""
 WINDOW_PUSHES = 10
-FEW, MANY = 400, 400_000
+FEW, MEDIUM, MANY = 1_600, 80_000, 1_600_000
 """Values of a key whose join makes 50 pairs per row, and of one whose join makes a pair for every 20th row."""
 
 Keys = Callable[[int, np.random.Generator], dict[str, np.ndarray]]
@@ -73,7 +73,10 @@ def _drawn(uniform: np.ndarray, values: int, skew: float) -> np.ndarray:
 
 def chain(names: str) -> ContinuousQuery:
     """a.k1 = b.k1 AND b.k2 = c.k2 …"""
-    columns = {name: [f"k{place}" for place in (index, index + 1) if 0 < place < len(names)] for index, name in enumerate(names)}
+    columns = {
+        name: [f"k{place}" for place in (index, index + 1) if 0 < place < len(names)]
+        for index, name in enumerate(names)
+    }
     conditions = [f"{names[i - 1]}.k{i} = {names[i]}.k{i}" for i in range(1, len(names))]
     return _query(columns, conditions)
 
@@ -101,7 +104,7 @@ def workloads() -> list[Workload]:
     for windows in (1, 2, 5, 10):
         found.append(_turns(f"alternating, every {windows} windows", windows * WINDOW_PUSHES))
     for skew in (0.5, 1.0):
-        found.append(_steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=20_000, bars=False))
+        found.append(_steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=MEDIUM, bars=False))
     found.append(_steps("steps, correlated keys", chain("abcd"), 3, phases=3, correlated=True, bars=False))
     return found
 
@@ -135,7 +138,7 @@ def _drift() -> Workload:
     def values(push: int) -> dict[str, int]:
         way = min(1.0, max(0.0, (push / WINDOW_PUSHES - 5) / 10))
         between = [int(FEW * (MANY / FEW) ** share) for share in (way, 1 - way)]
-        return {"k1": between[0], "k2": 20_000, "k3": between[1]}
+        return {"k1": between[0], "k2": MEDIUM, "k3": between[1]}
 
     phases = tuple(WINDOW_PUSHES * start for start in (0, 5, 8, 10, 12, 15))
     return Workload("drift", chain("abcd"), pushes, phases, values)
@@ -147,7 +150,7 @@ def _bursts() -> Workload:
 
     def values(push: int) -> dict[str, int]:
         is_burst = push % (4 * WINDOW_PUSHES) == 2 * WINDOW_PUSHES
-        return {"k1": FEW, "k2": 20_000, "k3": FEW if is_burst else MANY}
+        return {"k1": FEW, "k2": MEDIUM, "k3": FEW if is_burst else MANY}
 
     return Workload("bursts", chain("abcd"), pushes, (0,), values, bars=False)
 
@@ -158,6 +161,6 @@ def _turns(name: str, period: int) -> Workload:
 
     def values(push: int) -> dict[str, int]:
         ends = (FEW, MANY) if push // period % 2 == 0 else (MANY, FEW)
-        return {"k1": ends[0], "k2": 20_000, "k3": ends[1]}
+        return {"k1": ends[0], "k2": MEDIUM, "k3": ends[1]}
 
     return Workload(name, chain("abcd"), pushes, tuple(range(0, pushes, period)), values, bars=False)

@@ -111,7 +111,7 @@ def test_the_slowest_cell_decides():
 
 
 def test_what_migrations_really_computed_corrects_the_next_expectation():
-    deciding = controller(regret=0)
+    deciding = Controller(Adaptation(regret=0), CostCoefficients(replacement=0.0))
     consider(deciding, sizes(ab=1e6, bc=20_000))
     before = deciding.decisions[-1].migration
     deciding.note_migration(tuples_computed=10**9)

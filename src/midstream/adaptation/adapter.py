@@ -29,7 +29,7 @@ class Adapter:
     def after_push(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         """Note a push that brought so many rows; the change of plan that should be made now, if any."""
         self._rows += rows
-        sizes = self.measuring.after_push(executor, rows)
+        sizes = self.measuring.after_push(executor, rows, self.controller.expects_change)
         if sizes is None:
             return None
         arrived, self._rows = self._rows, 0

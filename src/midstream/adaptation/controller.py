@@ -63,6 +63,9 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """That of the latest decision."""
     expected: float | None = None
     """How many tuples the migration that was proposed last, and is not over, should compute."""
+    last_saving: float = 0.0
+    """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
+    last_cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,10 @@ class Controller:
         self._correction = 1.0
         self._number = 0
         self._expected: float | None = None
+        self._last_saving = 0.0
+        """The lower bound of the saving per row at the last consideration, if a change was possible."""
+        self._last_cost = 0.0
+        """What the change would have cost."""
 
     @property
     def state(self) -> ControllerState:
@@ -105,12 +112,15 @@ class Controller:
             correction=self._correction,
             number=self._number,
             expected=self._expected,
+            last_saving=self._last_saving,
+            last_cost=self._last_cost,
         )
 
     def restore(self, state: ControllerState, decisions: Iterable[Decision]) -> None:
         """Continue where another controller was."""
         self.regret, self.is_pinned = state.regret, state.is_pinned
         self._correction, self._number, self._expected = state.correction, state.number, state.expected
+        self._last_saving, self._last_cost = state.last_saving, state.last_cost
         self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
 
     def note_migration(self, tuples_computed: int) -> None:
@@ -133,7 +143,7 @@ class Controller:
 
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
-        self.regret = 0.0
+        self.regret = self._last_saving = 0.0
 
     def consider(
         self,
@@ -164,7 +174,7 @@ class Controller:
         elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
             reason = "The plan in force is the cheapest."
         else:
-            self.regret += max(0.0, saving) * compared.rows
+            self.regret += self._lost(saving, compared.rows, compared.sizes.rows)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
@@ -177,6 +187,8 @@ class Controller:
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy)
                     self._expected = self._tuples_expected(plan, compared.best_plan, cells)
+        self._last_saving = 0.0 if cost is None else max(0.0, saving)
+        self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
         self.decisions.append(
             Decision(
@@ -197,6 +209,20 @@ class Controller:
             )
         )
         return proposal
+
+    def expects_change(self, rows: int) -> bool:
+        """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
+        lost = self.regret + self._last_saving * rows
+        return self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
+
+    def _lost(self, saving: float, rows: int, measured: int) -> float:
+        """What the rows since the last consideration could have saved.
+
+        The sizes speak of the latest rows. What was before them may have been as it was at the last consideration, or
+        as it is now: it counts with the smaller of the savings.
+        """
+        latest = min(rows, measured)
+        return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
 
     def _compared(self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int]) -> _Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.

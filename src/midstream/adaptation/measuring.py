@@ -1,12 +1,15 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
 A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
-measurements would take more than their share of the time, unless a join suddenly produces much more or less than at the
-last one: then it is made on credit, and the next ones wait the longer. All times are the cost model's, not the clock's:
-the same pushes give the same measurements, on any machine.
+measurements would take more than their share of the time. It is made on credit, so that the next ones wait the longer,
+if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now: that only
+the process that decides can say. All times are the cost model's, not the clock's: the same pushes give the same
+measurements, on any machine.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -37,13 +40,19 @@ class Measuring:
         self._measurements = 0
         self._rows_per_row: dict[frozenset[str], float] = {}
 
-    def after_push(self, executor: Executor, rows: int) -> PlanSizes | None:
-        """Note a push that brought so many rows; the sizes, if it was time to measure them."""
+    def after_push(
+        self, executor: Executor, rows: int, expects_change: Callable[[int], bool] | None = None
+    ) -> PlanSizes | None:
+        """Note a push that brought so many rows; the sizes, if it was time to measure them.
+
+        ``expects_change`` says whether so many rows since the last measurement make a change worthwhile, where that is
+        known.
+        """
         self._rows += rows
         if not self.statistics.follow(executor) or rows == 0:
             return None
         self._budget = min(self._budget + self.policy.measure_share * self._push_seconds(), self._most_budget())
-        if not self._is_due():
+        if not self._is_due(expects_change):
             return None
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
@@ -53,11 +62,13 @@ class Measuring:
         self._rows = 0
         return sizes
 
-    def _is_due(self) -> bool:
+    def _is_due(self, expects_change: Callable[[int], bool] | None) -> bool:
         held = self.statistics.held_rows()
         if self._rows < max(self.policy.least_rows, self.policy.measure_every * held):
             return False
-        return self._budget >= 0 or self.sizes is None or self._has_changed_suddenly()
+        if self._budget >= 0 or self.sizes is None or self._has_changed_suddenly():
+            return True
+        return expects_change is not None and expects_change(self._rows)
 
     def _has_changed_suddenly(self) -> bool:
         """Whether the latest push gave a join a much larger or smaller output per row than the last measurement."""

@@ -15,7 +15,7 @@ from midstream.algebra.plan import Plan
 from midstream.errors import MigrationRefused
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.plan_cost import NodeCost, PlanCost
+from midstream.planning.cost.plan_cost import InputState, PlanCost
 from midstream.planning.cost.sizes import PlanSizes
 
 __all__ = ["MigrationCost", "cheapest_migration", "tuples_to_compute"]
@@ -49,6 +49,7 @@ def cheapest_migration(
     ``correction`` is how many times as many tuples earlier migrations computed as was expected.
     """
     computed = correction * _seconds_to_compute(*costs, coefficients)
+    replacing = coefficients.replacement * len(costs[1].nodes)
     turns = _windows_per_span(sizes)
     twice = turns * float(costs[1].seconds.mean())
     found: list[MigrationCost] = []
@@ -59,33 +60,40 @@ def cheapest_migration(
         except MigrationRefused:
             continue
         if strategy.runs_both_plans:
-            found.append(MigrationCost(name, twice, 0.0))
+            found.append(MigrationCost(name, replacing + twice, 0.0))
         elif name == "jisc":
-            found.append(MigrationCost(name, _ON_DEMAND * computed, 0.0))
+            found.append(MigrationCost(name, replacing + _ON_DEMAND * computed, replacing))
         else:
-            found.append(MigrationCost(name, computed, computed))
+            found.append(MigrationCost(name, replacing + computed, replacing + computed))
     possible = [cost for cost in found if cost.pause <= longest_pause]
     return min(possible, key=lambda cost: cost.seconds, default=None)
 
 
 def tuples_to_compute(old: PlanCost, new: PlanCost) -> float:
-    """How many tuples the new plan's states hold that the old plan does not have."""
-    return sum(float(node.held.mean()) for node in _new_states(old, new))
+    """How many tuples of the new plan's states the old plan does not have in any state."""
+    return sum(state.held for state in _new_tuples(old, new))
 
 
 def _seconds_to_compute(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
+    """Tuples that no state has are computed and inserted; those that are kept by another key are sorted anew."""
     total = 0.0
-    for node in _new_states(old, new):
-        words = 2 + len(node.inputs)
-        each = coefficients.tuple_out + coefficients.tuple_in + words * (coefficients.word_out + coefficients.word_in)
-        total += float(node.held.mean()) * each
+    for state in _new_tuples(old, new):
+        each = coefficients.tuple_out + coefficients.word_out * (2 + state.inputs)
+        total += state.held * each
+    had = {(state.tuples, state.key) for state in _states(old)}
+    for state in _states(new):
+        if (state.tuples, state.key) not in had:
+            total += state.held * (coefficients.tuple_in + coefficients.word_in * (2 + state.inputs))
     return total
 
 
-def _new_states(old: PlanCost, new: PlanCost) -> list[NodeCost]:
-    """The joins whose output only the new plan keeps; nobody keeps the output of a block's topmost join."""
-    had = {node.state for node in old.nodes}
-    return [node for node in new.nodes if node.inputs and not node.is_topmost and node.state not in had]
+def _new_tuples(old: PlanCost, new: PlanCost) -> list[InputState]:
+    had = {state.tuples for state in _states(old)}
+    return [state for state in _states(new) if state.inputs > 1 and state.tuples not in had]
+
+
+def _states(plan: PlanCost) -> list[InputState]:
+    return [state for node in plan.nodes for state in node.states]
 
 
 def _windows_per_span(sizes: PlanSizes) -> float:

@@ -18,7 +18,7 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs. For the order of plans only their ratios matter.
     """
 
-    operator: float = 60e-6
+    operator: float = 200e-6
     """One operator in one push, whatever it does."""
     tuple_in: float = 60e-9
     """One tuple that enters a join: it is sorted, looked up on the other side, and inserted."""
@@ -32,6 +32,9 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One pair of tuples whose condition is evaluated because no key finds it."""
     row: float = 100e-9
     """One row in an operator that works on keys with slots: distinct, aggregate, difference."""
+
+    replacement: float = 2e-3
+    """One operator of a plan that replaces another: it is made, and its states are matched."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

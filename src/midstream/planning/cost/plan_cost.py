@@ -19,9 +19,22 @@ from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 
-__all__ = ["NodeCost", "PlanCost", "join_cost", "plan_cost"]
+__all__ = ["InputState", "NodeCost", "PlanCost", "join_cost", "plan_cost"]
 
 _COMPARISONS = frozenset({"<", "<=", ">", ">="})
+
+
+@dataclass(frozen=True)
+class InputState:
+    """The tuples of one input of a join, as the join keeps them."""
+
+    tuples: str
+    """What they are: equal for states of two plans with the same tuples."""
+    key: tuple[int, ...]
+    """What they are sorted by: the equality classes of the block."""
+    inputs: int
+    """How many streams or subqueries a tuple is combined from."""
+    held: float
 
 
 @dataclass(frozen=True)
@@ -30,8 +43,8 @@ class NodeCost:
 
     key: str
     """Equal for nodes of two plans that do the same work."""
-    state: str
-    """Equal for nodes of two plans with the same output, whichever way it is computed."""
+    states: tuple[InputState, ...]
+    """What a join keeps of its inputs."""
     inputs: tuple[str, ...]
     """The aliases below a join; empty for other nodes."""
     rows: Replicates
@@ -39,8 +52,6 @@ class NodeCost:
     seconds: Replicates
     is_measured: bool
     """Whether the rows were measured, and not derived from smaller joins."""
-    is_topmost: bool = False
-    """Whether it is the last join of its block, whose output no join keeps."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, push
             entering = [_rows(child, sizes) for child in node.inputs]
             rows = np.sum(entering, axis=0)
             seconds = rows * coefficients.row + pushes * coefficients.operator
-            nodes.append(NodeCost(node.fingerprint, node.fingerprint, (), rows, rows, seconds, is_measured=True))
+            nodes.append(NodeCost(node.fingerprint, (), (), rows, rows, seconds, is_measured=True))
     return PlanCost(tuple(reversed(nodes)))
 
 
@@ -136,15 +147,24 @@ def _block_cost(
         sides = sorted(sorted(side.aliases) for side in order.sides)
         yield NodeCost(
             f"{block} {sides}",
-            f"{block} {sorted(order.aliases)}",
+            tuple(_input_states(block, graph, sizes, order.sides)),
             order.aliases,
             sizes.increment(both, graph),
             sizes.held_tuples(both, graph),
             join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
             sizes.is_measured(both),
-            both == graph.everything,
         )
         pending += order.sides
+
+
+def _input_states(
+    block: str, graph: JoinGraph, sizes: BlockSizes, sides: tuple[JoinOrder, JoinOrder]
+) -> Iterator[InputState]:
+    left, right = (graph.mask_of(side) for side in sides)
+    key = graph.linking_classes(left, right)
+    for side, mask in zip(sides, (left, right), strict=True):
+        held = float(sizes.held_tuples(mask, graph).mean())
+        yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held)
 
 
 def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:

@@ -96,6 +96,14 @@ class JoinGraph:
                 found.append(residual.expression)
         return found
 
+    def linking_classes(self, left: int, right: int) -> tuple[int, ...]:
+        """The equality classes by which two disjoint sets of leaves find each other: the key of their states."""
+        return tuple(
+            number
+            for number, members in enumerate(self.classes)
+            if any(not m.mask & ~left for m in members) and any(not m.mask & ~right for m in members)
+        )
+
     def build(self, order: JoinOrder, replaced: Mapping[int, Plan] | None = None) -> Plan:
         """The plan that joins the leaves in this order. ``replaced`` gives other plans for some sets of leaves."""
         if sorted(order.aliases) != sorted(self.names):
