@@ -175,7 +175,7 @@ def drive(
             running.awaitTermination()
         if just_in_time and chance.random() < 0.2:
             live.switch_just_in_time(chance.choice(SWITCHES))
-        elif not adapts or chance.random() < 0.1:
+        elif not adapts or chance.random() < 0.03:
             strategy, options = STRATEGIES[chance.choice(workload.strategies)]
             live.migrate(chance.choice(plans), strategy, **options)
         elif chance.random() < 0.1:
