@@ -45,6 +45,7 @@ chaos: $(READY)  ## kill processes of migrating queries, and of deployments, on 
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where cluster --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query aggregates --where local --kills $(or $(KILLS),21)
 	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --just-in-time --kills $(or $(KILLS),21)
+	$(BIN)/python tests/spark/chaos.py --query joins --where local --adapt auto --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos_sites --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## run the benchmarks; results go to benchmarks/results

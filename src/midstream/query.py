@@ -67,7 +67,8 @@ class ContinuousQuery(PlannedQuery):
         Options: ``control_dir`` (where plan changes are written; needed to restart or to migrate from another process),
         ``cells`` (into how many the rows are spread), ``rates`` (relative rows per second by stream, for spreading),
         ``idle_after`` (a stream that is silent for so long does not hold back the watermark), ``just_in_time`` (as for
-        ``run_locally``; a restart continues with what was chosen last).
+        ``run_locally``; a restart continues with what was chosen last), ``adapt`` (as for ``run_locally``; a restart
+        without it continues with what was chosen last, and with a plan that a person has chosen).
         """
         try:
             from midstream.spark.live_query import LiveQuery

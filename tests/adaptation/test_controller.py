@@ -42,7 +42,7 @@ def controller(**options) -> Controller:
 
 def consider(deciding: Controller, measured, order: str = "a b c", rows: int = 30_000):
     cells = measured if isinstance(measured, list) else [measured]
-    return deciding.consider(QUERY.plan(order), cells, rows, push=1, watermark=7)
+    return deciding.consider(QUERY.plan(order), cells, [rows] * len(cells), push=1, watermark=7)
 
 
 def test_a_plan_is_changed_when_the_time_lost_exceeds_the_cost_of_the_change():

@@ -66,6 +66,8 @@ def live(tmp_path_factory, warm_python):
     (folder / "q.cql").write_text(TEXT)
     places = [argument for name in "abc" for argument in ("-s", f"{name}={name}")]
     command = ["run", "q.cql", *places, "-o", "maxFilesPerTrigger=1", "--sink", "parquet:out", "--plan", "(a b) c"]
+    eager = ("least_rows=1", "measure_every=0", "measure_share=1e6")
+    command += ["--adapt", "advise", *(part for option in eager for part in ("--adapt-option", option))]
     process = subprocess.Popen(
         [sys.executable, "-m", "midstream", *command, "--json"],
         cwd=folder,
@@ -94,6 +96,7 @@ def live(tmp_path_factory, warm_python):
         again = call("run", "--resume", control.path)
         drop(folder, 3)
         until(lambda: batches() > batches_after, process)
+        advice = call("advise", control.path)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
@@ -125,6 +128,13 @@ def test_status_knows_that_the_query_runs_and_nobody_else_may(live):
     assert f"running (pid {live.process.pid})" in live.shown.out
     assert live.again.code == 1
     assert f"is running already (pid {live.process.pid})" in live.again.err
+
+
+def test_a_query_that_measures_its_joins_gives_advice_and_notices_what_a_person_chose(live):
+    assert "adaptation" in live.shown.out
+    assert live.advice.code == 0
+    for text in ("adaptation: advise, decisions: ", "pinned: a person chose the plan", "plan in force", "a b c"):
+        assert text in live.advice.out
 
 
 def test_an_interrupted_query_ends_cleanly_and_says_how_to_resume(live):

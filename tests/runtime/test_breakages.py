@@ -5,7 +5,9 @@ import ast
 import pytest
 
 from tests.property.breakages import ROOT, sources
-from tests.runtime.breakages import ALL
+from tests.runtime import adaptation_breakages, breakages
+
+ALL = (*breakages.ALL, *adaptation_breakages.ALL)
 
 
 @pytest.mark.parametrize("breakage", ALL, ids=lambda breakage: breakage.name)

@@ -10,6 +10,8 @@ aggregates and differences over sliding windows united with other rows, which ar
 results are compared at every instant, and missing and repeated rows are counted once for each.
 
 With ``--just-in-time`` the query starts with just-in-time processing, which is switched off and on again now and then.
+With ``--adapt auto`` it changes its plan by itself, for any gain, however uncertain; now and then a person changes it,
+and asks it to adapt again. At the end every decision must be there, once.
 
     python tests/spark/chaos.py --kills 20 --where cluster --query aggregates
 """
@@ -39,7 +41,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream import ContinuousQuery, JustInTime, Stream
+from midstream.adaptation import Adaptation
 from midstream.algebra.plan import Plan
+from midstream.planning.cost import CostCoefficients
 from midstream.testing import STRATEGIES, snapshots
 
 STREAMS = "abcd"
@@ -50,6 +54,19 @@ ORDERS = ["((a b) c) d", "a (b (c d))", "(a c) (b d)", "((d c) b) a", "(a d) (b 
 TAKEOVERS = ["jisc", "moving-state"]
 SPLITS = ["coalesce", "positive-negative, shortened"]
 SWITCHES = [True, True, False, JustInTime(detection="exact", least_share=0.0, trial_rows=50)]
+NERVOUS = Adaptation(
+    sample_rows=64,
+    measure_every=0,
+    measure_share=1e6,
+    least_rows=1,
+    deviations=0,
+    least_gain=1,
+    least_saving=0,
+    regret=0,
+    longest_pause=1e6,
+    coefficients=CostCoefficients(),
+)
+"""Changes the plan as often as it can."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +126,15 @@ WORKLOADS = {
 # The driver
 
 
-def drive(directory: Path, master: str, cells: int, seed: int, workload: Workload, just_in_time: bool = False) -> None:
+def drive(
+    directory: Path,
+    master: str,
+    cells: int,
+    seed: int,
+    workload: Workload,
+    just_in_time: bool = False,
+    adapts: bool = False,
+) -> None:
     """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
     from midstream.spark import session
 
@@ -132,7 +157,12 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
     }
     plans = workload.plans()
     live = workload.query().run_on_spark(
-        frames, plan=plans[0], control_dir=directory / "control", cells=cells, just_in_time=just_in_time
+        frames,
+        plan=plans[0],
+        control_dir=directory / "control",
+        cells=cells,
+        just_in_time=just_in_time,
+        adapt=NERVOUS if adapts else None,
     )
     running = (
         live.results.writeStream.format("parquet")
@@ -145,9 +175,11 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
             running.awaitTermination()
         if just_in_time and chance.random() < 0.2:
             live.switch_just_in_time(chance.choice(SWITCHES))
-        else:
+        elif not adapts or chance.random() < 0.03:
             strategy, options = STRATEGIES[chance.choice(workload.strategies)]
             live.migrate(chance.choice(plans), strategy, **options)
+        elif chance.random() < 0.1:
+            live.adapt(NERVOUS)
         time.sleep(chance.uniform(0.1, 1.5))
     running.processAllAvailable()
     live.finish()
@@ -156,6 +188,11 @@ def drive(directory: Path, master: str, cells: int, seed: int, workload: Workloa
     table = pa.Table.from_pandas(spark.read.parquet(str(directory / "out")).toPandas(), preserve_index=False)
     pq.write_table(table, directory / "result.parquet")
     (directory / "history.json").write_text(json.dumps([migration.state for migration in live.history()]))
+    numbers = [decision.number for decision in live.decisions()]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else not adapts, numbers
+    own = [migration.decision for migration in live.history() if migration.decision is not None]
+    assert sorted(set(own)) == own, "a decision was carried out twice"
+    (directory / "decisions.json").write_text(json.dumps({"decisions": len(numbers), "changes": len(own)}))
     spark.stop()
 
 
@@ -174,8 +211,10 @@ class Conductor:
         victims: list[str] | None = None,
         query: str = "joins",
         just_in_time: bool = False,
+        adapts: bool = False,
     ) -> None:
         self.directory = directory
+        self.adapts = adapts
         self.query, self.workload, self.just_in_time = query, WORKLOADS[query], just_in_time
         self.where = where
         self.kills = kills
@@ -274,6 +313,7 @@ class Conductor:
                     "--query",
                     self.query,
                     *(["--just-in-time"] if self.just_in_time else []),
+                    *(["--adapt", "auto"] if self.adapts else []),
                 ],
                 stdout=log,
                 stderr=log,
@@ -399,6 +439,7 @@ class Conductor:
             "drivers": self.drivers,
             "batches": self._batches() + 1,
             "migrations": {state: states.count(state) for state in sorted(set(states))},
+            "adaptation": json.loads((self.directory / "decisions.json").read_text()),
         }
 
     def _compare_rows(self, database: duckdb.DuckDBPyConnection) -> None:
@@ -458,6 +499,7 @@ def main() -> None:
     parser.add_argument("--where", choices=["cluster", "local"], default="cluster")
     parser.add_argument("--query", choices=list(WORKLOADS), default="joins")
     parser.add_argument("--just-in-time", action="store_true")
+    parser.add_argument("--adapt", choices=["off", "auto"], default="off")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--master", help=argparse.SUPPRESS)
@@ -465,12 +507,19 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.drive is not None:
         workload = WORKLOADS[chosen.query]
-        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, workload, chosen.just_in_time)
+        adapts = chosen.adapt == "auto"
+        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, workload, chosen.just_in_time, adapts)
         return
     directory = Path(tempfile.mkdtemp(prefix="midstream-chaos-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     conductor = Conductor(
-        directory, chosen.where, chosen.kills, chosen.seed, query=chosen.query, just_in_time=chosen.just_in_time
+        directory,
+        chosen.where,
+        chosen.kills,
+        chosen.seed,
+        query=chosen.query,
+        just_in_time=chosen.just_in_time,
+        adapts=chosen.adapt == "auto",
     )
     report = conductor.run()
     print(json.dumps(report, indent=2))

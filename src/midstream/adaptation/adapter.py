@@ -1,27 +1,15 @@
-"""Adaptation in one process: measures a running query when it is due, and asks the controller.
-
-A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
-measurements would take more than their share of the time. It is made on credit, so that the next ones wait the longer,
-if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now. All times
-are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
-"""
+"""Adaptation in one process: measures a running query when it is due, and asks the controller."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from midstream.adaptation.controller import Controller, Proposal
+from midstream.adaptation.measuring import Measuring
 from midstream.adaptation.policy import Adaptation
-from midstream.adaptation.statistics import QueryStatistics
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes
 
 __all__ = ["Adapter"]
-
-_SUDDEN = 2.0
-"""A join whose tuples per arriving row change by this factor is measured at once."""
-_LEAST_JOIN_ROWS = 1_000
 
 
 class Adapter:
@@ -30,59 +18,19 @@ class Adapter:
     def __init__(self, policy: Adaptation, coefficients: CostCoefficients) -> None:
         self.policy = policy
         self.controller = Controller(policy, coefficients)
-        self.statistics = QueryStatistics()
-        self.sizes: PlanSizes | None = None
-        """The latest sizes."""
-        self._coefficients = coefficients
+        self.measuring = Measuring(policy, coefficients)
         self._rows = 0
-        self._budget = 0.0
-        self._measurements = 0
-        self._rows_per_row: dict[frozenset[str], float] = {}
+
+    @property
+    def sizes(self) -> PlanSizes | None:
+        """The latest sizes."""
+        return self.measuring.sizes
 
     def after_push(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         """Note a push that brought so many rows; the change of plan that should be made now, if any."""
         self._rows += rows
-        if not self.statistics.follow(executor) or rows == 0:
+        sizes = self.measuring.after_push(executor, rows, self.controller.expects_change)
+        if sizes is None:
             return None
-        self._budget = min(self._budget + self.policy.measure_share * self._push_seconds(), self._most_budget())
-        if not self._is_due():
-            return None
-        generator = np.random.default_rng([self.policy.seed, self._measurements])
-        self._measurements += 1
-        self._budget -= self.statistics.measuring_seconds(self._coefficients)
-        self.sizes = sizes = self.statistics.measure(self.policy.sample_rows, generator)
-        self._rows_per_row = {names: count / max(1, sizes.rows) for names, count in sizes.counted.items()}
         arrived, self._rows = self._rows, 0
-        return self.controller.consider(executor.plan, [sizes], arrived, push, watermark)
-
-    def _is_due(self) -> bool:
-        held = self.statistics.held_rows()
-        if self._rows < max(self.policy.least_rows, self.policy.measure_every * held):
-            return False
-        if self._budget >= 0 or self.sizes is None:
-            return True
-        return self._has_changed_suddenly() or self.controller.expects_change(self._rows)
-
-    def _has_changed_suddenly(self) -> bool:
-        """Whether the latest push gave a join a much larger or smaller output per row than the last measurement."""
-        rows, joins = self.statistics.latest_push()
-        for names, (_, produced) in joins.items():
-            before = self._rows_per_row.get(names)
-            if before is None or rows == 0 or max(produced, before * rows) < _LEAST_JOIN_ROWS:
-                continue
-            if not before / _SUDDEN <= produced / rows <= before * _SUDDEN:
-                return True
-        return False
-
-    def _push_seconds(self) -> float:
-        """What the joins cost in the latest push, by the cost model."""
-        _, joins = self.statistics.latest_push()
-        total = 0.0
-        for names, (entered, produced) in joins.items():
-            total += entered * (self._coefficients.tuple_in + self._coefficients.word_in * (1 + len(names)))
-            total += produced * (self._coefficients.tuple_out + self._coefficients.word_out * (2 + len(names)))
-        return total + len(joins) * self._coefficients.operator
-
-    def _most_budget(self) -> float:
-        """Time that may be saved up for later measurements: that of a few."""
-        return 4 * self.statistics.measuring_seconds(self._coefficients)
+        return self.controller.consider(executor.plan, [sizes], [arrived], push, watermark)

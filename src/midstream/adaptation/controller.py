@@ -16,9 +16,10 @@ sizes of its own: a micro-batch takes as long as its slowest cell.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from midstream.adaptation.decisions import ConsideredJoin, Decision
@@ -31,7 +32,14 @@ from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound
 from midstream.planning.join_order.reorder_joins import join_graphs
 
-__all__ = ["MOST_DECISIONS", "Controller", "Proposal", "join_orders_text"]
+__all__ = [
+    "MOST_DECISIONS",
+    "Controller",
+    "ControllerState",
+    "Proposal",
+    "duration_text",
+    "join_orders_text",
+]
 
 MOST_DECISIONS = 1_000
 """Decisions that are kept, the latest ones."""
@@ -45,11 +53,28 @@ class Proposal:
     strategy: str
 
 
+class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a controller must be given, besides its decisions, to continue in another process."""
+
+    regret: float = 0.0
+    is_pinned: bool = False
+    correction: float = 1.0
+    number: int = 0
+    """That of the latest decision."""
+    expected: float | None = None
+    """How many tuples the migration that was proposed last, and is not over, should compute."""
+    last_saving: float = 0.0
+    """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
+    last_cost: float = 0.0
+
+
 @dataclass(frozen=True)
 class _Comparison:
     """The plan in force and the cheapest one, in the cell that is slowest with the plan in force."""
 
     sizes: PlanSizes
+    rows: int
+    """How many rows have arrived in the cell since the last consideration."""
     now: PlanCost
     best_plan: Plan
     best: PlanCost
@@ -78,6 +103,26 @@ class Controller:
         self._last_cost = 0.0
         """What the change would have cost."""
 
+    @property
+    def state(self) -> ControllerState:
+        """For :meth:`restore`."""
+        return ControllerState(
+            regret=self.regret,
+            is_pinned=self.is_pinned,
+            correction=self._correction,
+            number=self._number,
+            expected=self._expected,
+            last_saving=self._last_saving,
+            last_cost=self._last_cost,
+        )
+
+    def restore(self, state: ControllerState, decisions: Iterable[Decision]) -> None:
+        """Continue where another controller was."""
+        self.regret, self.is_pinned = state.regret, state.is_pinned
+        self._correction, self._number, self._expected = state.correction, state.number, state.expected
+        self._last_saving, self._last_cost = state.last_saving, state.last_cost
+        self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
+
     def note_migration(self, tuples_computed: int) -> None:
         """Learn from a migration that this controller proposed, and that is over."""
         if self._expected is not None and self._expected >= 1_000:
@@ -90,6 +135,12 @@ class Controller:
         self.is_pinned = True
         self.plan_changed()
 
+    def withdraw(self, reason: str) -> None:
+        """The change that was decided last could not be submitted."""
+        decision = self.decisions.pop()
+        self.decisions.append(msgspec.structs.replace(decision, outcome="kept", reason=reason))
+        self._expected = None
+
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
         self.regret = self._last_saving = 0.0
@@ -98,15 +149,16 @@ class Controller:
         self,
         plan: Plan,
         cells: Sequence[PlanSizes],
-        rows: int,
+        rows: Sequence[int],
         push: int,
         watermark: int | None,
     ) -> Proposal | None:
         """The change to make now, if any; the decision is kept in any case.
 
-        ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived since the last consideration.
+        ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived in each since the last
+        consideration.
         """
-        compared = self._compared(plan, cells)
+        compared = self._compared(plan, cells, rows)
         if compared is None:
             return None
         policy = self.policy
@@ -114,7 +166,7 @@ class Controller:
         saving = lower_bound(compared.saving_per_row, policy.deviations)
         cost: MigrationCost | None = None
         outcome, proposal = "kept", None
-        silent = sorted({name for sizes in cells for name in sizes.silent})
+        silent = sorted(compared.sizes.silent)
         if silent:
             reason = f"No row of {', '.join(silent)} has arrived lately, so nothing is known about the next ones."
         elif sum(sizes.rows for sizes in cells) < policy.least_rows:
@@ -122,7 +174,7 @@ class Controller:
         elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
             reason = "The plan in force is the cheapest."
         else:
-            self.regret += self._lost(saving, rows, compared.sizes.rows)
+            self.regret += self._lost(saving, compared.rows, compared.sizes.rows)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
@@ -134,7 +186,7 @@ class Controller:
                 reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy)
-                    self._expected = tuples_to_compute(compared.now, compared.best)
+                    self._expected = self._tuples_expected(plan, compared.best_plan, cells)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
         self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
@@ -172,30 +224,37 @@ class Controller:
         latest = min(rows, measured)
         return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
 
-    def _compared(self, plan: Plan, cells: Sequence[PlanSizes]) -> _Comparison | None:
+    def _compared(self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int]) -> _Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.
 
-        Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest.
+        Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest. Spans of cells
+        differ: what a cell does is its time per row for the rows that have arrived there in the same period.
         """
+        weights = rows if any(rows) else [sizes.rows for sizes in cells]
         costs = [plan_cost(plan, sizes, self.coefficients) for sizes in cells]
-        known = [(sizes, cost) for sizes, cost in zip(cells, costs, strict=True) if cost is not None]
+        known = [cost for cost in costs if cost is not None]
         if not known or len(known) < len(cells):
             return None
-        sizes, now = max(known, key=lambda pair: float(pair[1].seconds.mean()))
+        work = [_seconds(*each) for each in zip(known, cells, weights, strict=True)]
+        slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
             candidate = cheapest_plan(plan, one, self.coefficients)
             if candidate not in candidates:
-                candidates[candidate] = max(self._seconds(candidate, other) for other in cells)
+                pairs = zip(cells, weights, strict=True)
+                candidates[candidate] = max(_seconds(self._cost(candidate, s), s, weight) for s, weight in pairs)
         best_plan = min(candidates, key=lambda candidate: candidates[candidate])
-        best = plan_cost(best_plan, sizes, self.coefficients)
-        assert best is not None
-        return _Comparison(sizes, now, best_plan, best)
+        sizes = cells[slowest]
+        return _Comparison(sizes, rows[slowest], known[slowest], best_plan, self._cost(best_plan, sizes))
 
-    def _seconds(self, plan: Plan, sizes: PlanSizes) -> float:
+    def _cost(self, plan: Plan, sizes: PlanSizes) -> PlanCost:
         cost = plan_cost(plan, sizes, self.coefficients)
         assert cost is not None, "another order of the same joins"
-        return float(cost.seconds.mean())
+        return cost
+
+    def _tuples_expected(self, old: Plan, new: Plan, cells: Sequence[PlanSizes]) -> float:
+        """How many tuples a migration should compute, in all cells."""
+        return sum(tuples_to_compute(self._cost(old, sizes), self._cost(new, sizes)) for sizes in cells)
 
     def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
         """Why the change is not made; nothing if it is to be made."""
@@ -212,17 +271,22 @@ class Controller:
             return "None of the strategies allowed can make the change within the pause allowed."
         if self.regret < policy.regret * cost.seconds:
             return (
-                f"The time lost so far ({_duration(self.regret)}) does not yet exceed what the change costs "
-                f"({_duration(cost.seconds)})."
+                f"The time lost so far ({duration_text(self.regret)}) does not yet exceed what the change costs "
+                f"({duration_text(cost.seconds)})."
             )
         return ""
 
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
-            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {_duration(1_000 * best)} instead of '
-            f"{_duration(1_000 * now)}; {_duration(self.regret)} were lost since the last change, and this one costs "
-            f"{_duration(cost.seconds)}."
+            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
+            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one "
+            f"costs {duration_text(cost.seconds)}."
         )
+
+
+def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
+    """What so many rows cost."""
+    return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
 
 
 def join_orders_text(plan: Plan) -> str:
@@ -254,10 +318,10 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
     return list(found.values())
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in the unit that suits it.
 
-    >>> _duration(0.00345), _duration(12.5), _duration(4e-7)
+    >>> duration_text(0.00345), duration_text(12.5), duration_text(4e-7)
     ('3.45 ms', '12.5 s', '0.4 µs')
     """
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):

@@ -71,6 +71,8 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             is_number = isinstance(number, int | float) and not isinstance(number, bool)
             if not is_number or not math.isfinite(number) or number < least_value:
                 raise BadOption(f"{name} must be a number of at least {least_value:g}, not {number!r}")
+            # A policy is the same after it was stored.
+            msgspec.structs.force_setattr(self, name, float(number))
         if not isinstance(self.strategies, tuple) or not self.strategies:
             raise BadOption("strategies must name at least one migration strategy, as a tuple")
         for strategy in self.strategies:

@@ -92,7 +92,7 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
     epilog="Examples:\n\n"
     "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink parquet:out --until-end\n\n"
     "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s\n\n"
-    "  midstream run --resume orders.control\n\n"
+    "  midstream run --resume orders.control --adapt auto\n\n"
     "A row that does not match its columns stops the query; with --option orders.mode=PERMISSIVE it is read as NULL. "
     "CSV files have a header, unless --schema is given and the first line does not have its names.\n\n"
     "Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.",
@@ -121,6 +121,19 @@ def run(
     just_in_time: Annotated[
         bool, typer.Option("--just-in-time", help="Make partial results only when a join above can use them.")
     ] = False,
+    adapt: Annotated[
+        str | None,
+        typer.Option(
+            "--adapt",
+            metavar="off|advise|auto",
+            help="auto: the query changes its plan by itself; advise: it only says what it would do. Default: off, or "
+            "as before.",
+        ),
+    ] = None,
+    adapt_options: Annotated[
+        list[str] | None,
+        typer.Option("--adapt-option", metavar="KEY=VALUE", help="Set an option of Adaptation: regret=2."),
+    ] = None,
     until_end: Annotated[
         bool,
         typer.Option(
@@ -146,9 +159,11 @@ def run(
     debug: Debug = False,
 ) -> int:
     """Run a query on Spark. A run with existing control and checkpoint directories resumes where it stopped."""
+    from midstream.cli.adaptation import chosen_adaptation
     from midstream.cli.run import run as run_query
 
     chosen = _pairs("--conf", settings or [])
+    adaptation = chosen_adaptation(adapt, _pairs("--adapt-option", adapt_options or []))
     if resume is not None:
         others = {
             "QUERY": query_file, "--query": text, "--stream": streams, "--option": options, "--schema": schemas,
@@ -159,14 +174,14 @@ def run(
         if given:
             raise BadArgument(
                 f"--resume uses the options the run was started with and does not accept {given[0]}",
-                hint="It accepts --until-end, --master and --conf. Use midstream migrate to change the plan.",
+                hint="It accepts --until-end, --adapt, --master and --conf. Use midstream migrate to change the plan.",
             )
         before = RunFile.read(resume)
         asked = RunFile(
             before.query, before.streams, before.sink, before.control, before.checkpoint, before.plan, before.cells,
             master or before.master, {**before.settings, **chosen}, before.just_in_time,
         )  # fmt: skip
-        return run_query(asked, until_end, Output(as_json, debug))
+        return run_query(asked, until_end, Output(as_json, debug), adaptation)
     written = _query_text(query_file, text)
     sources = stream_sources(streams or [], options or [], schemas or [], event_times or [], lateness or [])
     name = query_file.stem if query_file is not None else "query"
@@ -184,7 +199,7 @@ def run(
         chosen,
         just_in_time,
     )
-    return run_query(asked, until_end, Output(as_json, debug))
+    return run_query(asked, until_end, Output(as_json, debug), adaptation)
 
 
 @app.command(
@@ -310,6 +325,20 @@ def status(
     from midstream.cli.status import status as show_status
 
     return show_status(control, watch, Output(as_json, debug))
+
+
+@app.command(
+    "advise",
+    cls=Command,
+    epilog="Example:\n\n  midstream advise orders.control\n\n"
+    "The query must have been started with --adapt advise or --adapt auto.",
+)
+@reports_failures
+def advise_on(control: Control, as_json: AsJson = False, debug: Debug = False) -> int:
+    """Show which plan would be cheapest for a running query by what it measured, and why it changes its plan or not."""
+    from midstream.cli.adaptation import advise
+
+    return advise(control, Output(as_json, debug))
 
 
 @app.command(cls=Command, epilog="Example:\n\n  midstream verify orders.control")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.parquet as pa_parquet
 
+from midstream.adaptation.policy import Adaptation
 from midstream.cli.failures import DONE, INTERRUPTED, explained
 from midstream.cli.late_rows import LateRowsWarning
 from midstream.cli.live_view import LiveView
@@ -51,8 +52,8 @@ LOOK_SECONDS = 0.25
 """How often the query is looked at."""
 
 
-def run(asked: RunFile, until_end: bool, output: Output) -> int:
-    """Run the query; gives the exit code."""
+def run(asked: RunFile, until_end: bool, output: Output, adapt: str | Adaptation | None = None) -> int:
+    """Run the query; gives the exit code. Without ``adapt`` it adapts as it did before, if it was run before."""
     endless = [stream.name for stream in asked.streams if not stream.has_end]
     if until_end and endless:
         raise BadArgument(f'stream "{endless[0]}" has no end', hint="Leave out --until-end, and end with Ctrl-C.")
@@ -66,7 +67,7 @@ def run(asked: RunFile, until_end: bool, output: Output) -> int:
             # Spark's own handler cancels what runs, which would look like a failure.
             interruption.install()
             _check_far_sink(spark, asked)
-            return _run(spark, asked, until_end, output, interruption, before)
+            return _run(spark, asked, until_end, output, interruption, before, adapt)
 
 
 @contextlib.contextmanager
@@ -132,6 +133,7 @@ def _run(
     output: Output,
     interruption: _Interruption,
     before: Status | None,
+    adapt: str | Adaptation | None,
 ) -> int:
     from midstream.spark import stream
 
@@ -148,6 +150,7 @@ def _run(
         control_dir=asked.control,
         cells=asked.cells,
         just_in_time=asked.just_in_time,
+        adapt=adapt,
     )
     check_names(asked.sink, live.results.columns)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from midstream.cli.adaptation import AdaptationView
 from midstream.cli.failures import DONE
 from midstream.cli.live_view import instant
 from midstream.cli.output import Output
@@ -64,6 +65,7 @@ class _View:
         self._failure = None if self.is_running else noted_failure(remote.control_dir)
         self._lacks_report = remote.lacks_report
         self._plan = remote.plan.explain() if self._status is None else self._status.plan
+        self._adaptation = AdaptationView.of(remote)
         self._ignored = [str(problem) for problem in remote.ignored().values()]
 
     def document(self) -> dict[str, Any]:
@@ -81,6 +83,7 @@ class _View:
             "has_ended": reported.get("has_ended", False),
             "rates": reported.get("rates"),
             "history": reported.get("history", []),
+            "adaptation": self._adaptation.document(),
             "ignored": self._ignored,
         }
 
@@ -127,6 +130,9 @@ class _View:
         yield "in windows", f"{metrics.window_rows:,} rows"
         if metrics.just_in_time is not None:
             yield "just-in-time", _just_in_time(metrics)
+        adaptation = self._adaptation.line()
+        if adaptation is not None:
+            yield "adaptation", adaptation
         if metrics.buffered:
             yield "buffered", f"{metrics.buffered:,} results"
         yield "micro-batches", f"{metrics.batches:,}, the last {metrics.seconds * 1000:,.0f} ms of midstream's work"
@@ -177,7 +183,7 @@ def _operators(metrics: ClusterMetrics) -> RenderableType:
 
 
 def _migrations(remote: RemoteQuery, history: list[MigrationEntry]) -> Table:
-    table = Table("#", "to", "strategy", "state", "submitted", title="migrations", title_justify="left")
+    table = Table("#", "to", "strategy", "by", "state", "submitted", title="migrations", title_justify="left")
     table.add_column("seconds", justify="right")
     for entry in history[-10:]:
         plan = remote.plan_submitted(entry.number)
@@ -187,6 +193,7 @@ def _migrations(remote: RemoteQuery, history: list[MigrationEntry]) -> Table:
             str(entry.number),
             Text((order_of(plan) if plan is not None else None) or "another plan"),
             Text(" ".join([entry.strategy, *(f"{key}={value}" for key, value in entry.options.items())])),
+            "" if entry.decision is None else f"decision {entry.decision}",
             entry.outcome.state,
             f"{_ago(entry.submitted)} ago",
             "" if seconds is None else f"{seconds:.2f}",

@@ -6,6 +6,7 @@ import json
 
 import msgspec
 
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.execution.just_in_time import JustInTime
@@ -28,6 +29,8 @@ class CellSetup(msgspec.Struct, frozen=True):
     """By stream, in ticks."""
     just_in_time: JustInTime | None = None
     """How the first plan is run."""
+    adaptation: Adaptation | None = None
+    """How a cell that begins measures its joins; None: it does not."""
 
     @classmethod
     def of(

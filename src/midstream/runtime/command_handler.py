@@ -12,6 +12,7 @@ from functools import cached_property
 
 import msgspec
 
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json
 from midstream.algebra.window_spec import BEGINNING, NEVER
@@ -19,7 +20,7 @@ from midstream.errors import BadPlan, MigrationRefused
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.cell import Cell
-from midstream.runtime.messages import Command, CommandOutcome, DeclareIdle, Finish, Migrate, SwitchJustInTime
+from midstream.runtime.messages import Adapt, Command, CommandOutcome, DeclareIdle, Finish, Migrate, SwitchJustInTime
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
 from midstream.runtime.watermark import EventTime
@@ -38,13 +39,16 @@ class CommandHandler:
         self._time = time
         self._query = query
         self._outcomes: list[CommandOutcome] = []
+        self.adaptation: Adaptation | None = None
+        """How joins are to be measured, by the latest command about it."""
 
     def restore(self, outcomes: Iterable[CommandOutcome]) -> None:
         """Continue with the outcomes that an earlier process remembered."""
         self._outcomes = list(outcomes)
 
     def obey(self, commands: Iterable[Command], streams: Mapping[str, StreamCounters]) -> tuple[int, bool]:
-        """Carry out the commands of a micro-batch: the watermark that they demand, and whether one was to migrate."""
+        """Carry out the commands of a micro-batch: the watermark that they demand, and whether one changed what the
+        cell runs."""
         # The outcomes of all commands of one batch are reported, however many there are.
         known = self.outcomes()
         running = [outcome for outcome in known[:-REMEMBERED_COMMANDS] if outcome.state == "running"]
@@ -59,6 +63,9 @@ class CommandHandler:
                     # Silence that was noticed automatically is over if a row has come since.
                     if counters is not None and counters.rows <= (math.inf if rows is None else rows):
                         self._time.declare_idle(stream)
+                case Adapt(policy=policy):
+                    has_changed |= policy != self.adaptation
+                    self.adaptation = policy
                 case Migrate() | SwitchJustInTime():
                     has_changed |= self._carry_out(command)
         return at_least, has_changed

@@ -4,6 +4,7 @@
       query.json            the query, its streams, its first plan: enough to check a command in any process; and a
                             mark, which every command carries: numbers alone could be those of another directory
       status.json           what the query last reported
+      adaptation.jsonl      what the query decided about its own plan, and how it continues to decide: a line each
       commands/00000001-mark.json, ...
       claims/00000001-mark.json, ...      which commands are whose, see :class:`Claims`
 
@@ -26,6 +27,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,10 +35,11 @@ from typing import TypeVar
 import msgspec
 
 from midstream.errors import MalformedMessage, MidstreamError, PathProblem
-from midstream.regular_files import read_text
+from midstream.regular_files import open_regular, read_text
 from midstream.runtime.messages import (
     CONTROL_FORMAT,
     Action,
+    AdaptationEntry,
     Command,
     PlanJson,
     QueryFile,
@@ -50,6 +53,7 @@ __all__ = ["Claims", "ControlDirectory", "read_command"]
 
 Kind = TypeVar("Kind")
 _FILES = "[0-9]" * 8 + "*.json"
+_ADAPTATION = "adaptation.jsonl"
 _PATTERN_LETTERS = "[]{}*?\\"
 """What Spark takes for part of a pattern in the path of a source."""
 _LOG = logging.getLogger(__name__)
@@ -149,6 +153,35 @@ class ControlDirectory:
     def forget_status(self) -> None:
         """A query begins anew: what the one before it reported would be taken for this one's, until it reports."""
         (self.path / "status.json").unlink(missing_ok=True)
+        (self.path / _ADAPTATION).unlink(missing_ok=True)
+
+    def adaptation(self) -> list[AdaptationEntry]:
+        """What the query decided about its own plan, the latest last. Lines that are damaged are left out."""
+        path = self.path / _ADAPTATION
+        try:
+            # The last line may be in the making.
+            *lines, _ = read_text(path).split("\n")
+        except FileNotFoundError:
+            return []
+        except UnicodeDecodeError as problem:
+            _LOG.warning("ignored: %s is damaged (%s)", path, problem)
+            return []
+        found = []
+        for number, line in enumerate(lines, 1):
+            try:
+                found.append(decode(line, AdaptationEntry, f"line {number} of {path}", CONTROL_FORMAT))
+            except MidstreamError as problem:
+                _LOG.warning("ignored: %s", problem)
+        return found
+
+    def append_adaptation(self, entry: AdaptationEntry) -> None:
+        """Add a line, after this process has called :meth:`replace_adaptation`."""
+        with open_regular(self.path / _ADAPTATION, "a") as file:
+            file.write(encode(entry).decode() + "\n")
+
+    def replace_adaptation(self, entries: Iterable[AdaptationEntry]) -> None:
+        """Write all lines anew: what is no longer wanted, or was left half-written, is gone."""
+        _write(self.path / _ADAPTATION, b"".join(encode(entry) + b"\n" for entry in entries))
 
     def claims(self) -> Claims:
         """Which queries have reported here."""
@@ -206,13 +239,16 @@ class ControlDirectory:
 
     def write(self, action: Action, query: str | None = None) -> int:
         """Give a command to the query, whose id may be known by now (see :class:`Claims`); the command's number."""
-        number = self.last_number
-        while True:
+        number = self.last_number + 1
+        while not self.write_as(number, action, query):
             number += 1
-            command = Command(number=number, directory=self.mark, query=query, submitted=time.time(), action=action)
-            content = json.dumps({"id": number, "command": encode(command).decode()}) + "\n"
-            if _write_first(self.commands_path / f"{number:08d}-{self.mark[:12]}.json", content.encode()):
-                return number
+        return number
+
+    def write_as(self, number: int, action: Action, query: str | None = None) -> bool:
+        """Give a command with this number; false if there is one already: another process was faster."""
+        command = Command(number=number, directory=self.mark, query=query, submitted=time.time(), action=action)
+        content = json.dumps({"id": number, "command": encode(command).decode()}) + "\n"
+        return _write_first(self.commands_path / f"{number:08d}-{self.mark[:12]}.json", content.encode())
 
     def _read(self, name: str, kind: type[Kind], remedy: str) -> Kind | None:
         path = self.path / name

@@ -21,11 +21,15 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
+from midstream.adaptation.measured_sizes import MeasuredSizes
+from midstream.adaptation.measuring import Measuring
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.state.window_store import Rows, WindowProgress
 from midstream.migration.state_matching import Completion
+from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.command_handler import CommandHandler
@@ -56,6 +60,10 @@ class DurableCell:
         self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)
         self._commands = CommandHandler(self.cell, self.time, setup.query)
+        self._commands.adaptation = setup.adaptation
+        self._measuring = _measuring(setup.adaptation)
+        self._sizes: MeasuredSizes | None = None
+        """What was measured after the last micro-batch."""
         self._log = SegmentLog(self.cell.windows)
         self.version = ""
         self.batches = 0
@@ -105,6 +113,7 @@ class DurableCell:
         self.streams = progress.streams
         self.version = progress.version
         self.batches = progress.batches
+        self._commands.adaptation = stored.manifest.adaptation
         self._commands.restore(stored.manifest.commands)
         self._manifest_changed = self.cell.has_running_migrations
 
@@ -118,11 +127,19 @@ class DurableCell:
         """One micro-batch: plans are changed, then rows are taken; the results."""
         at_least, has_changed = self._commands.obey(commands, self.streams)
         self._manifest_changed |= has_changed
+        if self._commands.adaptation != (None if self._measuring is None else self._measuring.policy):
+            self._measuring = _measuring(self._commands.adaptation)
         rows = self._in_time(self.rows_of(packs))
         for batch in self.cell.push(rows, self.time.advance(at_least)):
             for start in range(0, len(batch), PIECE_ROWS):
                 piece = batch.sliced(start, min(len(batch), start + PIECE_ROWS))
                 yield from to_record_batches(piece, self.output_schema)
+        self._measure(sum(len(part) for part in rows.values()))
+
+    def _measure(self, rows: int) -> None:
+        """Measure the joins if that is due, after a micro-batch that brought so many rows."""
+        sizes = None if self._measuring is None else self._measuring.after_push(self.cell.executor, rows)
+        self._sizes = None if sizes is None else MeasuredSizes.of(sizes)
 
     def rows_of(self, packs: Iterable[bytes | pa.Buffer]) -> dict[str, Rows]:
         """The rows in packs, by window; what was seen of the streams is noted."""
@@ -171,6 +188,7 @@ class DurableCell:
             columns=self.cell.windows.columns(),
             cell=self.cell.manifest(),
             commands=self._commands.outcomes(),
+            adaptation=self._commands.adaptation,
         ).sealed()
 
     def _progress(self) -> CellProgress:
@@ -217,6 +235,8 @@ class DurableCell:
             segment_rows=self._log.rows,
             bytes_written=self.last_bytes,
             rebuild_seconds=self.rebuild_seconds,
+            rows_received=sum(self.cell.windows.ends().values()),
+            sizes=self._sizes,
         )
 
     def _plan_in_force(self) -> tuple[str, PlanJson]:
@@ -225,6 +245,10 @@ class DurableCell:
         if self._reported_plan is None or self._reported_plan[0] is not plan:
             self._reported_plan = plan, plan.explain(), plan_to_json(plan)
         return self._reported_plan[1:]
+
+
+def _measuring(policy: Adaptation | None) -> Measuring | None:
+    return None if policy is None else Measuring(policy, policy.coefficients or CostCoefficients())
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -152,7 +152,7 @@ class LocalRun:
         change. Migrating to the plan in force does nothing. See ``docs/migration.md``.
         """
         self._check_usable()
-        migration = self._migrate(self._planner(plan), strategy, **options)
+        migration = self._migrate(self._planner(plan), strategy, options)
         if self._adapter is not None:
             self._adapter.controller.pin()
         return migration
@@ -177,13 +177,13 @@ class LocalRun:
         """
         return None if self._adapter is None else self._adapter.sizes
 
-    def _migrate(self, plan: Plan, strategy: str, **options: Any) -> Migration:
+    def _migrate(self, plan: Plan, strategy: str, options: Mapping[str, Any], decision: int | None = None) -> Migration:
         old_plan, before = self.plan, self._cell.migrations
         self._cell.migrate(plan, strategy, **options)
         self._submitted += 1
         record = None if self._cell.migrations == before else self._cell.record(self._cell.migrations)
         outcome = partial(_outcome, record)
-        migration = Migration(self._submitted, strategy, options, old_plan, self.plan, time.time(), outcome)
+        migration = Migration(self._submitted, strategy, options, old_plan, self.plan, time.time(), outcome, decision)
         self._history = [*self._history[1 - MOST_RECORDS :], migration]
         self._not_over.append(migration)
         self._queue_changes()
@@ -288,7 +288,8 @@ class LocalRun:
         arrived, self._arrived = self._arrived, 0
         proposal = self._adapter.after_push(self._cell.executor, arrived, self._pushes, self.watermark)
         if proposal is not None:
-            self._deciding = self._migrate(proposal.plan, proposal.strategy)
+            number = self._adapter.controller.decisions[-1].number
+            self._deciding = self._migrate(proposal.plan, proposal.strategy, {}, number)
             self._adapter.controller.plan_changed()
 
     def _queue_changes(self) -> None:

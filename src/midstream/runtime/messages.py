@@ -1,6 +1,7 @@
 """Messages: everything that passes between processes, or is kept for a later one, as typed structs.
 
-    control directory    QueryFile, Command, Status            written by anybody who may write there: decoded strictly
+    control directory    QueryFile, Command, Status,           written by anybody who may write there: decoded strictly
+                         AdaptationEntry
     cell to driver       CellFigures                           what a cell did and holds, after each micro-batch
     state backend        CellProgress, CellManifest            what a cell needs to continue elsewhere
 
@@ -8,7 +9,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 3, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 4, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -23,6 +24,10 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
+from midstream.adaptation.controller import ControllerState
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.measured_sizes import MeasuredSizes
+from midstream.adaptation.policy import Adaptation
 from midstream.errors import CheckpointMismatch, MalformedMessage
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.record import MigrationFigures
@@ -33,6 +38,8 @@ __all__ = [
     "CONTROL_FORMAT",
     "STATE_FORMAT",
     "Action",
+    "Adapt",
+    "AdaptationEntry",
     "CellFigures",
     "CellManifest",
     "CellMigration",
@@ -60,9 +67,9 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 3
-"""The format of query.json, status.json and commands."""
-STATE_FORMAT = 7
+CONTROL_FORMAT = 4
+"""The format of query.json, status.json, adaptation.jsonl and commands."""
+STATE_FORMAT = 8
 """The format of what is in a state backend."""
 
 PlanJson = dict[str, Any]
@@ -89,12 +96,20 @@ class Migrate(Message, frozen=True, kw_only=True, tag_field="kind", tag="migrate
     """The identity of the query that the plan belongs to."""
     strategy: str
     options: dict[str, Any]
+    decision: Decision | None = None
+    """The decision of the query's own that led to it; None: a person asked for it."""
 
 
 class SwitchJustInTime(Message, frozen=True, kw_only=True, tag_field="kind", tag="just-in-time"):
     """Switch just-in-time processing on, with these options, or off."""
 
     options: JustInTime | None
+
+
+class Adapt(Message, frozen=True, kw_only=True, tag_field="kind", tag="adapt"):
+    """Measure the joins from now on, as this policy says, or no more. Decisions are the driver's."""
+
+    policy: Adaptation | None
 
 
 class DeclareIdle(Message, frozen=True, kw_only=True, tag_field="kind", tag="idle"):
@@ -109,7 +124,7 @@ class Finish(Message, frozen=True, kw_only=True, tag_field="kind", tag="finish")
     """The end of all streams."""
 
 
-Action = Migrate | SwitchJustInTime | DeclareIdle | Finish
+Action = Migrate | SwitchJustInTime | Adapt | DeclareIdle | Finish
 
 
 class Command(Message, frozen=True, kw_only=True):
@@ -211,6 +226,10 @@ class CellFigures(RunFigures, frozen=True, kw_only=True):
     bytes_written: int
     rebuild_seconds: float | None
     """How long it took to restore the cell, if that was necessary for this micro-batch."""
+    rows_received: int = 0
+    """How many rows its windows have received since the query began, each window counted for itself."""
+    sizes: MeasuredSizes | None = None
+    """Sizes of joins, if they were measured after this micro-batch."""
 
 
 # What is known of a query
@@ -279,6 +298,8 @@ class MigrationEntry(Message, frozen=True, kw_only=True):
     new_plan: str
     submitted: float
     outcome: MigrationOutcome
+    decision: int | None = None
+    """The number of the decision of the query's own that led to it; None: a person asked for it."""
 
 
 class Status(Message, frozen=True, kw_only=True):
@@ -307,6 +328,22 @@ class QueryFile(Message, frozen=True, kw_only=True):
     first_plan: PlanJson
     mark: str
     """What the commands of this directory carry: numbers alone could be those of another directory."""
+
+
+class AdaptationEntry(Message, frozen=True, kw_only=True):
+    """A line of ``adaptation.jsonl``: a decision, or another event, and how adaptation continues after it."""
+
+    format: int = CONTROL_FORMAT
+    query: str | None
+    """The id of the query that it is about, as Spark knows it; None before it has reported."""
+    policy: Adaptation
+    """With the cost coefficients that were given or measured."""
+    since: int
+    """A later command of a person to migrate pins the plan."""
+    state: ControllerState
+    awaited: int | None = None
+    """The command of the migration that was decided last, until it is over."""
+    decision: Decision | None = None
 
 
 # What a cell keeps in its state backend
@@ -373,6 +410,8 @@ class CellManifest(_Stored, frozen=True, kw_only=True):
     cell: dict[str, Any]
     """See ``migration.manifest``."""
     commands: list[CommandOutcome]
+    adaptation: Adaptation | None
+    """How the cell measures its joins; None: it does not."""
 
 
 class _Formatted(msgspec.Struct):

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
-from midstream.errors import BadPlan, FinishedRun
+from midstream.errors import BadPlan, FinishedRun, MigrationRefused
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.strategy_registry import strategy_named
 from midstream.planned_query import PlannedQuery
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import ClusterMetrics, Command, Migrate, PlanJson, SwitchJustInTime
+from midstream.runtime.messages import Adapt, ClusterMetrics, Command, Migrate, PlanJson, SwitchJustInTime
 
 __all__ = ["PlanChanges"]
 
@@ -45,6 +47,12 @@ class PlanChanges:
                 if plan is not None:
                     found.append((command, command.action, plan))
         return found
+
+    def switches(self, query: str | None) -> list[int]:
+        """The numbers of the commands to this query that switch just-in-time processing."""
+        claims = self._control.claims()
+        commands = [c for c in self._control.commands() if isinstance(c.action, SwitchJustInTime)]
+        return [command.number for command in commands if claims.is_for(command, query)]
 
     def plan_of(self, number: int) -> Plan | None:
         """The plan that the command of this number leads to; None if there is no such command, or its plan is not one
@@ -83,8 +91,13 @@ class PlanChanges:
         strategy: str,
         options: Mapping[str, Any],
         reported: ClusterMetrics | None,
+        decision: Decision | None = None,
+        after: int | None = None,
     ) -> int:
         """Check a change of the plan and write it as a command, whose number this gives.
+
+        ``decision`` is the query's own, if it is not a person's change. It was made when ``after`` was the latest
+        command: if there is another one by now, it is refused.
 
         Raises, and writes nothing, if the plan is not one of this query's, the strategy cannot change to it, or the
         streams have ended, by what the query ``reported`` last. If the plan in force is not known, the cells alone
@@ -97,11 +110,22 @@ class PlanChanges:
         if in_force is not None:
             checked.check(in_force, chosen)
         identity = self._first_plan.derived_from or ""
-        change = Migrate(plan=plan_to_json(chosen), identity=identity, strategy=strategy, options=dict(options))
-        return self._control.write(change, None if reported is None else reported.query)
+        change = Migrate(
+            plan=plan_to_json(chosen), identity=identity, strategy=strategy, options=dict(options), decision=decision
+        )
+        query = None if reported is None else reported.query
+        if after is None:
+            return self._control.write(change, query)
+        if not self._control.write_as(after + 1, change, query):
+            raise MigrationRefused("another command was given to the query at the same time")
+        return after + 1
 
     def submit_switch(self, just_in_time: JustInTime | None, reported: ClusterMetrics | None) -> int:
         """Write a switch of just-in-time processing as a command, whose number this gives; as ``submit`` else."""
         if reported is not None and reported.finished:
             raise FinishedRun("the streams of the query have ended: how its plan is run does not matter any more")
         return self._control.write(SwitchJustInTime(options=just_in_time), None if reported is None else reported.query)
+
+    def submit_adaptation(self, policy: Adaptation | None, query: str | None) -> int:
+        """Write how cells are to measure their joins as a command to the query with this id; its number."""
+        return self._control.write(Adapt(policy=policy), query)

@@ -67,7 +67,7 @@ class Progress:
                 self._rebuilds += figures.rebuild_seconds is not None
                 self._query = figures.query
                 self._plans[figures.cell] = figures.plan_json
-                self._cells[figures.cell] = msgspec.structs.replace(figures, plan_json=None)
+                self._cells[figures.cell] = msgspec.structs.replace(figures, plan_json=None, sizes=None)
                 for outcome in figures.commands:
                     if outcome.directory == self._directory:
                         self._latest_outcome = max(self._latest_outcome, outcome.number)

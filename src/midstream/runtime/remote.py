@@ -15,7 +15,7 @@ from midstream.algebra.plan_json import plan_from_json
 from midstream.errors import MidstreamError, NotRunning
 from midstream.execution.just_in_time import JustInTime
 from midstream.runtime.control import ControlDirectory
-from midstream.runtime.messages import CommandOutcome, MigrationOutcome, Status
+from midstream.runtime.messages import AdaptationEntry, CommandOutcome, MigrationOutcome, Status
 from midstream.runtime.migration_outcomes import outcome_in
 from midstream.runtime.plan_changes import PlanChanges
 
@@ -58,6 +58,10 @@ class RemoteQuery:
     def status(self) -> Status | None:
         """What the query last reported (``reported`` says when); None if it has not yet."""
         return self._control.status()
+
+    def adaptation(self) -> list[AdaptationEntry]:
+        """What the query decided about its own plan, the latest last; empty if it was never asked to."""
+        return self._control.adaptation()
 
     @property
     def lacks_report(self) -> bool:

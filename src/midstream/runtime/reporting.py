@@ -1,7 +1,8 @@
 """What a running query reports: figures that its tasks send, what became of commands, the plan in force.
 
     task ends ─▶ accumulator ─▶ Progress ─▶ LiveQuery.metrics(), history(), plan, listeners
-                                   └──────▶ status.json, for other processes and later ones
+                                   ├──────▶ status.json, for other processes and later ones
+                                   └──────▶ PlanAdaptation, which may write a command
 
 Spark's scheduler calls as a task ends, before its micro-batch is committed: a figure may be of a batch that fails after
 all, and then comes again. The report outlives the ``LiveQuery`` that made it, as the running query does. Its history
@@ -31,6 +32,7 @@ from midstream.runtime.messages import (
     Status,
 )
 from midstream.runtime.migration_outcomes import MigrationOutcomes, entries_shown
+from midstream.runtime.plan_adaptation import PlanAdaptation
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress, RateMeter
 from midstream.runtime.run import Listeners, Migration, ProgressEvent
@@ -51,6 +53,7 @@ class Report:
         control: ControlDirectory | None = None,
         changes: PlanChanges | None = None,
         idle_after: float | None = None,
+        adaptation: PlanAdaptation | None = None,
     ) -> None:
         """Without a control directory it is of a query over batches: nothing changes, and nothing is written."""
         self._first_plan = first_plan
@@ -58,6 +61,7 @@ class Report:
         self._control = control
         self._changes = changes
         self._idle_after = idle_after
+        self._adaptation = adaptation
         self._rates = RateMeter()
         self._writes = _Later()
         self._writing = threading.Lock()
@@ -97,7 +101,7 @@ class Report:
             return []
         found = []
         plan_before = self._changes.first_plan
-        for command, change, plan in self._changes.commands(self._query()):
+        for command, change, plan in self._changes.commands(self.query):
             migration = Migration(
                 command.number,
                 change.strategy,
@@ -106,6 +110,7 @@ class Report:
                 plan,
                 command.submitted,
                 partial(self._outcomes.of, command.number),
+                None if change.decision is None else change.decision.number,
             )
             found.append(migration)
             if migration.state not in ("refused", "unchanged"):
@@ -122,7 +127,10 @@ class Report:
 
     def take(self, figures: list[str]) -> None:
         """A task has ended, and reports its cells. Spark's scheduler waits for this: what takes time comes later."""
-        self._progress.take([msgspec.json.decode(text, type=CellFigures) for text in figures])
+        cells = [msgspec.json.decode(text, type=CellFigures) for text in figures]
+        self._progress.take(cells)
+        if self._adaptation is not None:
+            self._adaptation.take(cells)
         self._writes.do(self._report)
 
     def end(self) -> None:
@@ -163,9 +171,29 @@ class Report:
             self._status = status
 
     def _report(self) -> None:
-        """After a micro-batch: the status for other processes, and events for listeners."""
+        """After a micro-batch: a change of the plan, the status for other processes, and events for listeners."""
+        try:
+            self.adapt()
+        except Exception:
+            # The query goes on with the plan it has.
+            _LOG.exception("adaptation failed")
         self.write()
         self.notify()
+
+    def adapt(self) -> None:
+        """Let adaptation consider the plan, unless it is being changed."""
+        if self._adaptation is None or self._adaptation.policy is None:
+            return
+        assert self._changes is not None and self._control is not None
+        with self._writing:
+            # What comes after this command has not been looked at.
+            last_command = self._control.last_number
+            history, metrics, in_force = self.history(), self.metrics(), self._progress.plan()
+            self._adaptation.follow(self._progress.query, history)
+            if in_force is None or metrics.migrating or any(not migration.is_over for migration in history):
+                return
+            if all(self._outcomes.of(number).is_over for number in self._changes.switches(self.query)):
+                self._adaptation.consider(in_force, self._changes.in_force(in_force), metrics, last_command)
 
     def notify(self) -> None:
         """Notify listeners of migrations that have come to another state, and of a micro-batch that all cells did."""
@@ -178,7 +206,8 @@ class Report:
                 self.listeners.queue(ProgressEvent(self.metrics()))
         self.listeners.deliver()
 
-    def _query(self) -> str | None:
+    @property
+    def query(self) -> str | None:
         """The id that Spark gives the query; that of the one before, until a cell has reported."""
         if self._progress.has_begun or self._status is None:
             return self._progress.query
@@ -203,6 +232,7 @@ def _entry(migration: Migration) -> MigrationEntry:
         new_plan=migration.new_plan.explain(),
         submitted=migration.submitted,
         outcome=migration.outcome,
+        decision=migration.decision,
     )
 
 

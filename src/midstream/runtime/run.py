@@ -3,6 +3,7 @@
 run.migrate(plan, strategy)   a Migration: a handle whose state and figures are up to date whenever it is asked
 run.history()                 all migrations, in the order they were submitted
 run.metrics()                 counts since the query began, and what it holds now
+run.decisions()               what adaptation considered and decided
 run.subscribe(listener)       calls the listener with a MigrationEvent or a ProgressEvent
 run.plan, run.migrating       the plan in force, and whether a change of it is still running
 """
@@ -18,6 +19,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.runtime.messages import CellMigration, MigrationOutcome, MigrationState, RunMetrics
 
@@ -43,6 +46,7 @@ class Migration:
         new_plan: Plan,
         submitted: float,
         outcome: Callable[[], MigrationOutcome],
+        decision: int | None = None,
     ) -> None:
         self.number = number
         self.strategy = strategy
@@ -51,6 +55,8 @@ class Migration:
         self.new_plan = new_plan
         self.submitted = submitted
         """Clock time, in seconds since 1970; so are ``started`` and ``ended``."""
+        self.decision = decision
+        """The number of the decision of the query's own that led to it, see ``decisions()``; None: a person's."""
         self._outcome = outcome
 
     @property
@@ -115,6 +121,7 @@ class Migration:
             "options": self.options,
             "state": outcome.state,
             "is_over": outcome.is_over,
+            "decision": self.decision,
             "seconds": None if outcome.figures is None else outcome.figures.seconds,
             **{name: value for name, value in figures.items() if name not in ("started", "ended")},
             "old_plan": self.old_plan.explain(),
@@ -166,6 +173,12 @@ class Run(Protocol):
 
     def metrics(self) -> dict[str, Any]:
         """Counts since the query began, what it holds now, and its migrations, as plain data."""
+
+    def adapt(self, adapt: str | Adaptation) -> None:
+        """Let the query change its plan by itself from now on, only advise, or neither ("off")."""
+
+    def decisions(self) -> list[Decision]:
+        """What adaptation considered, and what it decided and why."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call the listener with every event from now on; gives a function that ends this."""

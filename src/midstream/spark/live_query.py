@@ -30,6 +30,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan, Window
 from midstream.algebra.stream import Stream
 from midstream.engine.output import output_schema
@@ -53,6 +55,7 @@ from midstream.runtime.control import ControlDirectory
 from midstream.runtime.explain import explain_running
 from midstream.runtime.messages import DeclareIdle, Finish
 from midstream.runtime.pack import KEEP, StreamPacker
+from midstream.runtime.plan_adaptation import PlanAdaptation
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.reporting import Report
@@ -89,8 +92,10 @@ class LiveQuery:
         rates: Mapping[str, float] | None = None,
         idle_after: datetime.timedelta | float | None = None,
         just_in_time: bool | JustInTime = False,
+        adapt: str | Adaptation | None = None,
     ) -> None:
         self.query = query
+        is_adapting = adapt is not None and Adaptation.chosen(adapt) is not None
         self._first_plan = query.chosen(plan)
         default = query.plan()
         # A checkpoint knows sources by their place: it must not depend on the plan.
@@ -112,16 +117,24 @@ class LiveQuery:
         seconds = _seconds(idle_after)
         packed = self._packed(frames)
         self._changes: PlanChanges | None
+        self._adaptation: PlanAdaptation | None
         if self._control is None:
-            self._changes = None
+            if is_adapting:
+                self._controlled("adapt")
+            self._changes = self._adaptation = None
             self._report = Report(self._first_plan, Progress(default, self.partitioning))
             self.results = self._backfilled(packed)
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
+        has_begun = self._control.query() is not None
         self._control.create(self._setup.query, json.loads(self._setup.first_plan))
         progress = Progress(default, self.partitioning, self._control.mark)
         self._changes = PlanChanges(query, self._first_plan, self._control)
-        self._report = Report(self._first_plan, progress, self._control, self._changes, seconds)
+        self._adaptation = PlanAdaptation(self._control, self._changes, self.partitioning.cells)
+        self._report = Report(self._first_plan, progress, self._control, self._changes, seconds, self._adaptation)
+        if adapt is not None:
+            self._adaptation.choose(adapt, self._report.query, has_begun)
+        self._setup = msgspec.structs.replace(self._setup, adaptation=self._adaptation.policy)
         # As few tasks as there are cells: starting one costs more than what a small micro-batch has for it to do.
         self.results = self._operated(packed.union(self._commands()).coalesce(self.partitioning.cells))
 
@@ -162,6 +175,19 @@ class LiveQuery:
         number = self._changes.submit(self.plan, plan, strategy, options, self._report.metrics())
         self._report.notify()
         return self._report.migration(number)
+
+    def adapt(self, adapt: str | Adaptation) -> None:
+        """Let the query change its plan by itself from now on ("auto"), only advise, or neither ("off").
+
+        A plan that a person chose stays in force until this is called. See ``docs/adaptation.md``.
+        """
+        self._controlled("adapt()")
+        assert self._adaptation is not None
+        self._adaptation.choose(adapt, self._report.query, has_begun=True)
+
+    def decisions(self) -> list[Decision]:
+        """What adaptation considered, and what it decided and why: the latest 1,000, also from before a restart."""
+        return [] if self._adaptation is None else self._adaptation.decisions()
 
     def switch_just_in_time(self, just_in_time: bool | JustInTime) -> int:
         """Switch just-in-time processing on or off with the next micro-batch, in every cell.

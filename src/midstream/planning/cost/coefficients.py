@@ -42,3 +42,4 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not math.isfinite(value) or value < 0:
                 raise BadOption(f"the cost coefficient {name} must be a number of seconds, not {value!r}")
+            msgspec.structs.force_setattr(self, name, float(value))

@@ -1,0 +1,94 @@
+"""Faults in the adaptation of queries on Spark, as those in ``tests.runtime.breakages``.
+
+python -m tests.runtime.adaptation_breakages
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.runtime.breakages import DURABLE, LIVE, REPORTING, fault, main
+
+DRIVER, TESTS = "runtime/plan_adaptation.py", "tests/runtime/test_plan_adaptation.py"
+
+ALL = (
+    fault(
+        "how a cell measures is forgotten by a restart", DURABLE,
+        "self._commands.adaptation = stored.manifest.adaptation", "pass",
+        f"{TESTS}::test_measuring_is_switched_by_a_command_and_outlives_the_process",
+    ),
+    fault(
+        "sizes are reported again and again", DURABLE,
+        "self._sizes = None if sizes is None else MeasuredSizes.of(sizes)",
+        "self._sizes = self._sizes if sizes is None else MeasuredSizes.of(sizes)",
+        f"{TESTS}::test_a_cell_reports_sizes_when_it_has_measured_them",
+    ),
+    fault(
+        "a repeated micro-batch counts twice", DRIVER,
+        "if known is not None and figures.batches <= known.batches:", "if False:",
+        f"{TESTS}::test_a_repeated_micro_batch_counts_once",
+    ),
+    fault(
+        "the first cell decides before the others have reported", DRIVER,
+        "if len(self._reported) == self._count:", "if True:",
+        f"{TESTS}::test_the_cell_with_all_the_work_decides",
+    ),
+    fault(
+        "cells without rows are waited for", DRIVER,
+        "if number in self._reported:", "if False:",
+        f"{TESTS}::test_cells_without_rows_are_not_waited_for",
+    ),
+    fault(
+        "a decision is made while a command is on its way", REPORTING,
+        " or any(not migration.is_over for migration in history)", "",
+        f"{TESTS}::test_nothing_is_decided_without_new_sizes_or_while_something_is_in_progress",
+    ),
+    fault(
+        "a decision is made while just-in-time processing is switched", REPORTING,
+        "if all(self._outcomes.of(number).is_over for number in self._changes.switches(self.query)):", "if True:",
+        f"{TESTS}::test_nothing_is_decided_without_new_sizes_or_while_something_is_in_progress",
+    ),
+    fault(
+        "a person's change pins nothing", DRIVER,
+        "if chosen and not controller.is_pinned:", "if False:",
+        f"{TESTS}::test_a_change_of_a_person_pins_the_plan_until_adaptation_is_asked_for",
+    ),
+    fault(
+        "a change that was refused pins the plan", DRIVER,
+        ' and m.state != "refused"', "",
+        f"{TESTS}::test_a_change_that_a_cell_refused_pins_nothing",
+    ),
+    fault(
+        "a decision that was not noted is forgotten", DRIVER,
+        "            self._adopt(self._controller)\n", "",
+        f"{TESTS}::test_a_decision_that_was_submitted_but_not_noted_is_known_after_a_restart",
+    ),
+    fault(
+        "a decision overrides a command that it has not seen", DRIVER,
+        "metrics, decision, after=last_command", "metrics, decision",
+        f"{TESTS}::test_a_command_that_comes_at_the_same_time_is_first",
+    ),
+    fault(
+        "another query's decisions are taken for this one's", DRIVER,
+        "controller = self._replace(controller.policy, keep=False)", "pass",
+        f"{TESTS}::test_another_query_in_the_same_directory_begins_with_nothing",
+    ),
+    fault(
+        "coefficients are measured anew after a restart", DRIVER,
+        "chosen.coefficients or known or calibrate()", "chosen.coefficients or calibrate()",
+        f"{TESTS}::test_regret_and_correction_and_coefficients_outlive_the_process",
+    ),
+    fault(
+        "the log grows for ever", DRIVER,
+        "if len(self._entries) > 2 * MOST_DECISIONS:", "if False:",
+        f"{TESTS}::test_the_log_is_bounded_and_a_torn_line_is_nothing",
+    ),
+    fault(
+        "cells are not told to measure", LIVE,
+        "self._setup = msgspec.structs.replace(self._setup, adaptation=self._adaptation.policy)", "pass",
+        "tests/spark/test_adapting.py",
+    ),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], ALL))
