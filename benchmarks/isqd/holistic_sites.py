@@ -19,7 +19,7 @@ from benchmarks.isqd.holistic import Answered, Call, HolisticCoordinator, Holist
 from midstream.deployment.protocol import wire_format
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
-from midstream.deployment.protocol.coordinator_requests import CoordinatorInput
+from midstream.deployment.protocol.coordinator_requests import CoordinatorInput, InitialTopology
 from midstream.deployment.protocol.messages import Control, DeployStage, Report
 from midstream.deployment.protocol.node_runtime import Arrival
 from midstream.deployment.protocol.node_storage import StoredContext, context_from_json, context_to_json
@@ -96,7 +96,7 @@ class _Unlogged(CoordinatorLog):
 
     at_once = 1
 
-    def append(self, entries: Iterable[tuple[str, CoordinatorInput]]) -> None:
+    def append(self, entries: Iterable[tuple[str, InitialTopology | CoordinatorInput]]) -> None:
         told = list(entries)
         if not self.entries:
             super().append(told)
