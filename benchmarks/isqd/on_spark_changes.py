@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,12 @@ def run(approach: str) -> Outcome:
     """One approach over the first changes of the trace."""
     with tempfile.TemporaryDirectory() as folder:
         if approach == NATIVE:
-            return _run_native(Path(folder) / "native")
-        return _run_on_sites(approach, Path(folder) / "deployment")
+            outcome = _run_native(Path(folder) / "native")
+        else:
+            outcome = _run_on_sites(approach, Path(folder) / "deployment")
+    # At once: on a busy machine all approaches together take long.
+    print(f"{approach}: {json.dumps(asdict(outcome))}", flush=True)
+    return outcome
 
 
 def _run_native(folder: Path) -> Outcome:
