@@ -36,7 +36,7 @@ def test_the_plan_follows_the_streams():
     changed = [decision for decision in run.decisions() if decision.outcome == "changed"]
     assert len(changed) >= 2
     assert changed[0].push <= 4
-    assert 12 < changed[-1].push <= 16
+    assert 12 < changed[-1].push <= 20
     assert len(run.history()) == len(changed)
     assert all(migration.state == "completed" for migration in run.history())
     _, expected = played("off")

@@ -95,7 +95,7 @@ def _uncorrected(found, names, sizes) -> float:
 def test_random_joins_are_measured_exactly_if_all_rows_are_drawn():
     """Equalities, ranges, other comparisons, text and NULLs; what the plan in force counts is compared."""
     compared = 0
-    for seed in range(60):
+    for seed in range(30):
         choices = SeededChoices(f"sampling {seed}")
         query = random_joins(choices)
         # Windows without an end in sight: else partners are missing that have ended.
@@ -114,7 +114,7 @@ def test_random_joins_are_measured_exactly_if_all_rows_are_drawn():
             if names in found:
                 assert _uncorrected(found, names, sizes) == pytest.approx(count, rel=1e-9), (seed, query.text, names)
                 compared += count > 0
-    assert compared > 40
+    assert compared > 20
 
 
 def test_a_sample_is_unbiased_and_knows_its_error():
@@ -122,7 +122,7 @@ def test_a_sample_is_unbiased_and_knows_its_error():
     run, statistics = query.run_locally("a b c d"), QueryStatistics()
     generator = np.random.default_rng(5)
     for push in range(8):
-        run.push(rows(query, generator, 100 * push, 400, 300))
+        run.push(rows(query, generator, 100 * push, 200, 150))
         statistics.follow(run._cell.executor)
     _, exact = measured(run, statistics, ALL)
     names = frozenset("abcd")
@@ -141,9 +141,9 @@ def test_a_hot_key_does_not_make_a_sample_large():
     run, statistics = query.run_locally("a b c d"), QueryStatistics()
     generator = np.random.default_rng(5)
     for push in range(3):
-        tables = rows(query, generator, 100 * push, 300, 5)
+        tables = rows(query, generator, 100 * push, 100, 5)
         # No result, so that the run stays small; the pairs of a and b are many.
-        tables["d"] = tables["d"].set_column(1, "z", pa.array([-1] * 300))
+        tables["d"] = tables["d"].set_column(1, "z", pa.array([-1] * 100))
         run.push(tables)
         statistics.follow(run._cell.executor)
     sizes, found = measured(run, statistics, 32)
@@ -187,3 +187,28 @@ def test_just_in_time_processing_hides_no_row_of_a_window():
             assert statistics.follow(run._cell.executor) == (push > 0)
         sizes.append({names: float(r.mean()) for names, r in measured(run, statistics, ALL)[1].items()})
     assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
+
+
+@pytest.mark.parametrize("order", ["a b c d", "d c b a"])
+def test_tuples_held_are_measured_too_also_those_that_no_plan_in_force_holds(order):
+    """After a step they have nothing to do with what new rows make."""
+    query = chain(window=500)
+    run, statistics = query.run_locally(order), QueryStatistics()
+    generator = np.random.default_rng(1)
+    for push in range(6):
+        run.push(rows(query, generator, 100 * push, 60, 20 if push < 4 else 5_000))
+        statistics.follow(run._cell.executor)
+    sizes, _ = measured(run, statistics, ALL)
+    (block,) = sizes.blocks.values()
+    held = {
+        frozenset(name for place, name in enumerate(block.names) if inputs >> place & 1): count
+        for inputs, count in block.held_sets.items()
+    }
+    box = next(run._cell.executor.boxes())
+    for join in box.joins:
+        for side in join.sides:
+            names = frozenset(field.relation for field in side.layout.fields)
+            if len(names) > 1:
+                there = sum(len(batch) for batch in side.tuples_held())
+                assert held[names] == pytest.approx(there, rel=0.02), names
+    assert held[frozenset("bc")] > 10 * float(block.increments[0b0110].mean())

@@ -28,6 +28,7 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     held: tuple[float, ...]
     increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     """Each set of inputs as places among the names, and its replicates."""
+    held_sets: tuple[tuple[tuple[int, ...], float], ...] = ()
 
 
 class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +52,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     increments=tuple(
                         (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
                     ),
+                    held_sets=tuple((tuple(bits(inputs)), count) for inputs, count in block.held_sets.items()),
                 )
                 for identity, block in sizes.blocks.items()
             ),
@@ -65,6 +67,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 block.names,
                 block.held,
                 {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
+                {sum(1 << place for place in inputs): count for inputs, count in block.held_sets},
             )
             for block in self.blocks
         }

@@ -53,7 +53,7 @@ MOST_SETS = 200
 """Sets of inputs that are measured, the small ones first; larger ones are derived from them."""
 
 Ends = Mapping[int, int]
-"""By ``id`` of a row store: the number that its next row would get."""
+"""By ``id`` of a row store: the number that its next row would get; without any, all rows count as new."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ class BlockSampler:
     @property
     def steps(self) -> int:
         """How many joins of samples a measurement makes."""
-        return 2 * len(self._measured_sets)
+        return 3 * len(self._measured_sets)
 
     def rows_to_sort(self) -> int:
         """How many tuples a measurement must sort, because the plan in force does not have them by the key needed."""
@@ -159,7 +159,21 @@ class BlockSampler:
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
-        return BlockSizes(self.graph.names, tuple(held), increments)
+        held_sets = self._held_sets(indexes, rows // 2, generator)
+        return BlockSizes(self.graph.names, tuple(held), increments, held_sets)
+
+    def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
+        """How many tuples of each set are valid now: what a plan would hold that had run all the time.
+
+        After a sudden change this has little to do with the increments, but it is what a migration must compute.
+        """
+        samples = {1 << place: self._drawn(place, {}, rows, generator) for place in range(len(self._sides))}
+        held: dict[int, float] = {}
+        for inputs in self._measured_sets:
+            step, _ = self._steps_of(inputs)
+            samples[inputs] = step.joined(samples[step.source], indexes.of(step), {}, 4 * rows, generator)
+            held[inputs] = float(samples[inputs].weights.sum())
+        return held
 
     @cached_property
     def _measured_sets(self) -> list[int]:
@@ -295,7 +309,7 @@ class _Source:
 
     def is_new(self, references: Ints, since: Ends) -> npt.NDArray[np.bool_]:
         """Which tuples have a part that arrived since then."""
-        firsts = [since.get(id(store), store.end) for store in self._layout.stores]
+        firsts = [since.get(id(store), 0) for store in self._layout.stores]
         return np.asarray((references >= np.array(firsts, np.int64).reshape(-1, 1)).any(axis=0))
 
     def drawn(self, since: Ends, rows: int, generator: np.random.Generator) -> tuple[Batch, float] | None:
@@ -306,7 +320,7 @@ class _Source:
         if not self._is_numbered:
             return None
         (store,) = self._layout.stores
-        numbers, valid_from, valid_to = store.alive(since.get(id(store), store.end))
+        numbers, valid_from, valid_to = store.alive(since.get(id(store), 0))
         count = len(numbers)
         if count > rows:
             chosen = np.sort(generator.choice(count, rows, replace=False))

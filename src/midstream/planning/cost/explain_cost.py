@@ -43,13 +43,22 @@ def q_error(estimated: float, counted: float) -> float:
 
 def _described(node: NodeCost, sizes: PlanSizes, total: float) -> str:
     per_thousand = 1_000 / max(1, sizes.rows)
-    rows = f"{float(node.rows.mean()) * per_thousand:,.3g} rows"
+    rows = f"{_number(float(node.rows.mean()) * per_thousand)} rows"
     if node.inputs:
-        rows += f" ± {standard_error(node.rows) * per_thousand:,.2g}" if node.is_measured else " (derived)"
+        rows += f" ± {_number(standard_error(node.rows) * per_thousand)}" if node.is_measured else " (derived)"
     parts = [f"{rows} per 1,000"]
     counted = sizes.counted.get(frozenset(node.inputs)) if node.inputs else None
     if counted is not None:
         error = q_error(float(node.rows.mean()), counted)
-        parts.append(f"counted {counted * per_thousand:,.3g} (q-error {error:.2f})")
+        parts.append(f"counted {_number(counted * per_thousand)} (q-error {error:.2f})")
     parts.append(f"{float(node.seconds.mean()) / total if total else 0:.0%} of the cost")
     return ", ".join(parts)
+
+
+def _number(value: float) -> str:
+    """Three digits of a small number, all of a large one.
+
+    >>> _number(0.12345), _number(15249.3)
+    ('0.123', '15,249')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -54,6 +54,8 @@ class BlockSizes:
     """How many tuples of each input are inside their windows at the end of the span."""
     increments: Mapping[int, Replicates]
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
+    held_sets: Mapping[int, float] = field(default_factory=dict)
+    """By set of several inputs: how many tuples of its join are valid at the end of the span."""
     _derived: dict[int, Replicates] = field(default_factory=dict, repr=False)
 
     def of_graph(self, graph: JoinGraph) -> BlockSizes:
@@ -64,7 +66,8 @@ class BlockSizes:
         bit = [1 << places[name] for name in self.names]
         increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
         held = tuple(self.held[self.names.index(name)] for name in graph.names)
-        return BlockSizes(graph.names, held, increments)
+        held_sets = {sum(bit[place] for place in bits(mask)): count for mask, count in self.held_sets.items()}
+        return BlockSizes(graph.names, held, increments, held_sets)
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
@@ -82,9 +85,11 @@ class BlockSizes:
     def held_tuples(self, inputs: int, graph: JoinGraph) -> Replicates:
         """How many tuples of the join of the set are valid at the end of the span.
 
-        In a steady state as many end as begin, each after its life (Little's law): a combined tuple ends with the first
-        of its parts.
+        Where it was not measured: in a steady state as many end as begin, each after its life (Little's law), and a
+        combined tuple ends with the first of its parts.
         """
+        if inputs in self.held_sets:
+            return np.full_like(self.increments[inputs], self.held_sets[inputs])
         turnover = self._turnover(inputs)
         increment = self.increment(inputs, graph)
         return increment / turnover if turnover > 0 else np.zeros_like(increment)
