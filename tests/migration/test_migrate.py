@@ -368,7 +368,7 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
 # What it records
 
 FIELDS = {
-    "number", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "state", "is_over", "seconds",
+    "number", "decision", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "state", "is_over", "seconds",
     "states_shared",
     "states_incomplete", "rows_recomputed", "rows_buffered", "old_results", "new_results",
 }  # fmt: skip
@@ -398,7 +398,7 @@ def test_every_migration_has_a_record(way):
     assert set(record) == FIELDS
     assert (record["strategy"], record["options"]) == (strategy, options)
     assert (record["old_plan"], record["new_plan"]) == (old, run.plan.explain())
-    assert record["began_at"] == 9
+    assert (record["began_at"], record["decision"]) == (9, None), "a person has asked for it"
     assert record["is_over"] == (way == "moving-state") == (not run.migrating)
     run.push({name: rows((30, 1)) for name in "abc"})
     (record,) = run.metrics()["migrations"]
