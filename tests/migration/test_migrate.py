@@ -368,9 +368,8 @@ def test_a_refusal_does_not_disturb_a_migration_under_way(way, strategy):
 # What it records
 
 FIELDS = {
-    "number", "decision", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "state", "is_over", "seconds",
-    "states_shared",
-    "states_incomplete", "rows_recomputed", "rows_buffered", "old_results", "new_results",
+    "number", "decision", "strategy", "options", "old_plan", "new_plan", "began_at", "ended_at", "state", "is_over",
+    "seconds", "states_shared", "states_incomplete", "rows_recomputed", "rows_buffered", "old_results", "new_results",
 }  # fmt: skip
 
 
