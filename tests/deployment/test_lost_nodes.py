@@ -104,14 +104,19 @@ def test_a_source_comes_back_after_other_stages_have_moved_without_it():
     assert played.met["node added"] == 1
 
 
-def test_a_stage_of_a_first_deployment_whose_node_is_lost_begins_once():
+def deployed_but_for_e1() -> Coordinator:
+    """A first deployment of which every node has been heard, except the one that the join is to begin on."""
     coordinator = Coordinator(Topology(case().nodes, case().links))
     (query,) = case().queries
     told = dict(coordinator.deploy(query.stage_plans(0)))
-    join = "q/join-1"
     for node in ("cloud", "d1", "d2"):
         for report in NodeRuntime(node).step([told[node]]).reports:
             coordinator.take(report)
+    return coordinator
+
+
+def test_a_stage_of_a_first_deployment_whose_node_is_lost_begins_once():
+    coordinator, join = deployed_but_for_e1(), "q/join-1"
     asked = coordinator.apply([LoseNode("e1"), *TO_CLOUD])
     assert ("cloud", InspectLostNode("q", 1, join, "e1", 1)) in asked, (
         "it is not known whether the join has begun there"
@@ -128,13 +133,7 @@ def test_a_stage_of_a_first_deployment_whose_node_is_lost_begins_once():
 
 
 def test_a_stage_that_never_began_on_its_lost_node_begins_elsewhere_without_a_state():
-    coordinator = Coordinator(Topology(case().nodes, case().links))
-    (query,) = case().queries
-    told = dict(coordinator.deploy(query.stage_plans(0)))
-    join = "q/join-1"
-    for node in ("cloud", "d1", "d2"):
-        for report in NodeRuntime(node).step([told[node]]).reports:
-            coordinator.take(report)
+    coordinator, join = deployed_but_for_e1(), "q/join-1"
     coordinator.apply([LoseNode("e1"), *TO_CLOUD])
     following = coordinator.take(Aborted("e1", "q", 1, join))
     for node, _ in [i for i in following if isinstance(i[1], Commit)]:

@@ -29,7 +29,7 @@ from midstream.algebra.plan import Plan
 from midstream.planning.cost.cheapest_plan import cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
-from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound
+from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound, standard_error
 from midstream.planning.join_order.reorder_joins import join_graphs
 
 __all__ = [
@@ -308,7 +308,7 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
         found[node.key] = ConsideredJoin(
             inputs=node.inputs,
             rows=float(rows.mean()),
-            error=float(rows.std(ddof=1) / np.sqrt(len(rows))) if len(rows) > 1 else 0.0,
+            error=standard_error(rows),
             seconds=float(node.seconds.mean()) * per_row,
             in_force=node.key in now,
             in_best=node.key in best,

@@ -86,8 +86,9 @@ class Measuring:
         _, joins = self.statistics.latest_push()
         total = 0.0
         for names, (entered, produced) in joins.items():
-            total += entered * (self._coefficients.tuple_in + self._coefficients.word_in * (1 + len(names)))
-            total += produced * (self._coefficients.tuple_out + self._coefficients.word_out * (2 + len(names)))
+            # As if all that enters were as wide as the wider side of a left-deep join.
+            total += entered * self._coefficients.per_tuple_in(len(names) - 1)
+            total += produced * self._coefficients.per_tuple_out(len(names))
         return total + len(joins) * self._coefficients.operator
 
     def _most_budget(self) -> float:

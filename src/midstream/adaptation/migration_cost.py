@@ -78,12 +78,11 @@ def _seconds_to_compute(old: PlanCost, new: PlanCost, coefficients: CostCoeffici
     """Tuples that no state has are computed and inserted; those that are kept by another key are sorted anew."""
     total = 0.0
     for state in _new_tuples(old, new):
-        each = coefficients.tuple_out + coefficients.word_out * (2 + state.inputs)
-        total += state.held * each
+        total += state.held * coefficients.per_tuple_out(state.inputs)
     had = {(state.tuples, state.key) for state in _states(old)}
     for state in _states(new):
         if (state.tuples, state.key) not in had:
-            total += state.held * (coefficients.tuple_in + coefficients.word_in * (2 + state.inputs))
+            total += state.held * coefficients.per_tuple_in(state.inputs)
     return total
 
 

@@ -36,6 +36,14 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replacement: float = 2e-3
     """One operator of a plan that replaces another: it is made, and its states are matched."""
 
+    def per_tuple_in(self, parts: int) -> float:
+        """One tuple that enters a join, made of so many rows."""
+        return self.tuple_in + self.word_in * (2 + parts)
+
+    def per_tuple_out(self, parts: int) -> float:
+        """One tuple that a join produces, made of so many rows."""
+        return self.tuple_out + self.word_out * (2 + parts)
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -99,10 +99,10 @@ def join_cost(graph: JoinGraph, sizes: BlockSizes, left: int, right: int, coeffi
     """The cost of a join of two sets of a block's inputs over the span, apart from what it costs in every push."""
     both = left | right
     produced = sizes.increment(both, graph)
-    seconds = produced * (coefficients.tuple_out + coefficients.word_out * (2 + both.bit_count()))
+    seconds = produced * coefficients.per_tuple_out(both.bit_count())
     for side in (left, right):
         entering = sizes.increment(side, graph)
-        seconds = seconds + entering * (coefficients.tuple_in + coefficients.word_in * (2 + side.bit_count()))
+        seconds = seconds + entering * coefficients.per_tuple_in(side.bit_count())
     if not graph.are_linked_by_equality(left, right):
         seconds = seconds + coefficients.candidate * _candidates(graph, sizes, left, right)
     return seconds

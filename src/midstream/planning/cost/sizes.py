@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from midstream.planning.join_order.join_graph import JoinGraph, bits
 
-__all__ = ["BlockSizes", "PlanSizes", "Replicates", "lower_bound", "standard_error", "upper_bound"]
+__all__ = ["BlockSizes", "PlanSizes", "Replicates", "lower_bound", "standard_error"]
 
 Replicates = npt.NDArray[np.float64]
 """Independent estimates of one number."""
@@ -37,11 +37,6 @@ def standard_error(replicates: Replicates) -> float:
 def lower_bound(replicates: Replicates, deviations: float) -> float:
     """The mean less so many standard errors."""
     return float(replicates.mean()) - deviations * standard_error(replicates)
-
-
-def upper_bound(replicates: Replicates, deviations: float) -> float:
-    """The mean and so many standard errors."""
-    return float(replicates.mean()) + deviations * standard_error(replicates)
 
 
 @dataclass
