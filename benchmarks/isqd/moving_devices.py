@@ -26,6 +26,7 @@ __all__ = ["STILL", "WINDOW_MS", "Feeder", "Latencies", "MovingDevices", "Outcom
 
 SETUP = SETUPS["stateless_4_sources_1_mobile"]
 WINDOW_MS = 20_000
+SETTLED_S = 10.0
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
 STREAMS = [Stream(name, SCHEMA, event_time="ts") for name in "ab"]
 TEXT = f"SELECT a.k AS k FROM a [RANGE {WINDOW_MS}], b [RANGE {WINDOW_MS}] WHERE a.k = b.k"
@@ -135,6 +136,17 @@ class Latencies:
     def between(self, begin: float, end: float, queries: Iterable[str]) -> list[float]:
         """Latencies of rows that arose in a time, in seconds."""
         return [arrival - arose for query in queries for arose, arrival in self.rows[query] if begin <= arose < end]
+
+    def are_settled(self, now: float) -> bool:
+        """Whether results of the last seconds came no faster than those before: the backlog of the start is gone."""
+        for rows in self.rows.values():
+            before, last = (
+                [arrival - arose for arose, arrival in rows if begin <= now - arrival < begin + SETTLED_S]
+                for begin in (SETTLED_S, 0.0)
+            )
+            if not before or not last or np.median(last) < 0.9 * np.median(before):
+                return False
+        return True
 
 
 @dataclass

@@ -133,10 +133,13 @@ def run(folder: Path, queries: int, changes: int, quiet_s: float, every_s: float
         devices, lambda d, s, n, table: write_parquet(native.feed(d, s) / f"{n:08d}.parquet", table), round_s
     )
     feeder.start()
-    while not all(native.found(query) for query in devices.devices):
+
+    def latencies_so_far() -> Latencies:
+        return Latencies.of(dict(feeder.arose), {query: native.found(query) for query in devices.devices})
+
+    while not latencies_so_far().are_settled(time.time()):
         native.check()
-        time.sleep(0.1)
-    time.sleep(quiet_s / 2)
+        time.sleep(0.5)
     begun, calls, done = time.time(), native.calls, []
     time.sleep(quiet_s)
     quiet = begun, time.time()
@@ -148,11 +151,8 @@ def run(folder: Path, queries: int, changes: int, quiet_s: float, every_s: float
     feeder.end()
     calls = native.calls - calls
     until = time.time() + 90
-    while time.time() < until:
+    while (latencies := latencies_so_far()).missing and time.time() < until:
         native.check()
-        latencies = Latencies.of(feeder.arose, {query: native.found(query) for query in devices.devices})
-        if not latencies.missing:
-            break
         time.sleep(0.5)
     # A fragment is stopped and started: two calls, one fragment.
     return Outcome.of(latencies, quiet, done, (calls / 2, calls))

@@ -22,7 +22,7 @@ from midstream.deployment.sites.deployment_directory import DeploymentDirectory
 __all__ = ["FIGURES"]
 
 QUERIES, CHANGES = 3, 4
-QUIET_S, EVERY_S, ROUND_S = 16.0, 8.0, 1.0
+QUIET_S, EVERY_S, ROUND_S = 30.0, 8.0, 1.0
 APPROACHES = ("ISQD", "HCQD", "HSQD")
 NATIVE = "Spark alone"
 
@@ -54,8 +54,11 @@ def _run_on_sites(approach: str, folder: Path) -> Outcome:
         results = {query: Results(directory, query) for query in devices.devices}
         feeder = Feeder(devices, directory.write_feed, ROUND_S)
         feeder.start()
-        running.wait(lambda: all(each.look() for each in results.values()), 300, "no results")
-        time.sleep(QUIET_S / 2)
+
+        def latencies_so_far() -> Latencies:
+            return Latencies.of(dict(feeder.arose), {query: each.look() for query, each in results.items()})
+
+        running.wait(lambda: latencies_so_far().are_settled(time.time()), 300, "latencies do not settle")
         begun = time.time()
         time.sleep(QUIET_S)
         quiet = begun, time.time()
@@ -70,14 +73,11 @@ def _run_on_sites(approach: str, folder: Path) -> Outcome:
         after = running.counts()
         counts = {name: after[name] - before[name] for name in ("instructions", "told", "touched")}
 
-        def have_come() -> bool:
-            return not Latencies.of(feeder.arose, {query: each.look() for query, each in results.items()}).missing
-
         try:
-            running.wait(have_come, 90, "results are missing")
+            running.wait(lambda: not latencies_so_far().missing, 90, "results are missing")
         except TimeoutError:
             print(f"{approach}: results are missing")
-        latencies = Latencies.of(feeder.arose, {query: each.look() for query, each in results.items()})
+        latencies = latencies_so_far()
     # The requests themselves are no messages.
     messages = counts["instructions"] + counts["told"] - CHANGES
     return Outcome.of(latencies, quiet, done, (counts["touched"], messages))
