@@ -15,10 +15,10 @@ __all__ = ["Adapter"]
 class Adapter:
     """Measures and decides for a query in this process."""
 
-    def __init__(self, policy: Adaptation, coefficients: CostCoefficients) -> None:
+    def __init__(self, policy: Adaptation, coefficients: CostCoefficients, executor: Executor) -> None:
         self.policy = policy
         self.controller = Controller(policy, coefficients)
-        self.measuring = Measuring(policy, coefficients)
+        self.measuring = Measuring(policy, coefficients, executor)
         self._rows = 0
 
     @property

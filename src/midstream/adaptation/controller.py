@@ -186,7 +186,7 @@ class Controller:
                 reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy)
-                    self._expected = self._tuples_expected(plan, compared.best_plan, cells)
+                    self._expected = self._tuples_expected(plan, proposal, cells)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
         self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
@@ -252,9 +252,11 @@ class Controller:
         assert cost is not None, "another order of the same joins"
         return cost
 
-    def _tuples_expected(self, old: Plan, new: Plan, cells: Sequence[PlanSizes]) -> float:
+    def _tuples_expected(self, old: Plan, new: Proposal, cells: Sequence[PlanSizes]) -> float:
         """How many tuples a migration should compute, in all cells."""
-        return sum(tuples_to_compute(self._cost(old, sizes), self._cost(new, sizes)) for sizes in cells)
+        return sum(
+            tuples_to_compute(self._cost(old, sizes), self._cost(new.plan, sizes), new.strategy) for sizes in cells
+        )
 
     def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
         """Why the change is not made; nothing if it is to be made."""

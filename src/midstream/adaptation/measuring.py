@@ -1,9 +1,10 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
 A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
-measurements would take more than their share of the time. It is made on credit, so that the next ones wait the longer,
-if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now: that only
-the process that decides can say. All times are the cost model's, not the clock's: the same pushes give the same
+measurements would take more than their share of the time. It is made at once, and on credit, so that the next ones wait
+the longer, if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now:
+that only the process that decides can say. Credit is limited, so streams that change all the time do not cost more than
+a few measurements beyond the share. All times are the cost model's, not the clock's: the same pushes give the same
 measurements, on any machine.
 """
 
@@ -24,14 +25,17 @@ __all__ = ["Measuring"]
 _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LEAST_JOIN_ROWS = 1_000
+_MOST_CREDIT = 8
+"""Measurements that may be made before their time is there."""
 
 
 class Measuring:
     """Measures the joins of one executor after the other, whenever that is due."""
 
-    def __init__(self, policy: Adaptation, coefficients: CostCoefficients) -> None:
+    def __init__(self, policy: Adaptation, coefficients: CostCoefficients, executor: Executor) -> None:
         self.policy = policy
         self.statistics = QueryStatistics()
+        self.statistics.follow(executor)
         self.sizes: PlanSizes | None = None
         """The latest sizes."""
         self._coefficients = coefficients
@@ -52,23 +56,29 @@ class Measuring:
         if not self.statistics.follow(executor) or rows == 0:
             return None
         self._budget = min(self._budget + self.policy.measure_share * self._push_seconds(), self._most_budget())
-        if not self._is_due(expects_change):
+        has_changed = self._has_changed_suddenly()
+        if not self._is_due(has_changed, expects_change):
             return None
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
         self._budget -= self.statistics.measuring_seconds(self._coefficients)
-        self.sizes = sizes = self.statistics.measure(self.policy.sample_rows, generator)
+        # What was before a sudden change is not to be mixed with what is now.
+        least_span = self.policy.least_rows if has_changed else None
+        self.sizes = sizes = self.statistics.measure(self.policy.sample_rows, generator, least_span)
         self._rows_per_row = {names: count / max(1, sizes.rows) for names, count in sizes.counted.items()}
         self._rows = 0
         return sizes
 
-    def _is_due(self, expects_change: Callable[[int], bool] | None) -> bool:
-        held = self.statistics.held_rows()
-        if self._rows < max(self.policy.least_rows, self.policy.measure_every * held):
+    def _is_due(self, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
+        if self._rows < self.policy.least_rows:
             return False
-        if self._budget >= 0 or self.sizes is None or self._has_changed_suddenly():
+        if self.sizes is None:
             return True
-        return expects_change is not None and expects_change(self._rows)
+        if self._budget >= 0 and self._rows >= self.policy.measure_every * self.statistics.held_rows():
+            return True
+        if self._budget < -_MOST_CREDIT * self.statistics.measuring_seconds(self._coefficients):
+            return False
+        return has_changed or (expects_change is not None and expects_change(self._rows))
 
     def _has_changed_suddenly(self) -> bool:
         """Whether the latest push gave a join a much larger or smaller output per row than the last measurement."""

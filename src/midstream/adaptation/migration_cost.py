@@ -1,8 +1,8 @@
 """What a change of plan would cost, by strategy, in seconds of the same cost model that compares the plans.
 
 Moving state computes the states that the new plan has and the old one lacks: their tuples, from the states below them
-(Zhu et al. 2004, section 5.1). JISC computes the same when it is asked for, hence at most that much, and looks up
-what is missing with every push. GenMig and parallel track run both plans for the length of a window, so the new plan's
+(Zhu et al. 2004, section 5.1). JISC computes of the same what later rows look for. Where keys have changed that is
+little: a window full of old keys need not be joined for rows with new ones. GenMig and parallel track run both plans for the length of a window, so the new plan's
 work is done twice over for the rows of a window (section 5.2).
 """
 
@@ -48,7 +48,9 @@ def cheapest_migration(
 
     ``correction`` is how many times as many tuples earlier migrations computed as was expected.
     """
-    computed = correction * _seconds_to_compute(*costs, coefficients)
+    computed, on_demand = (
+        _seconds_to_compute(*costs, coefficients, correction, is_on_demand) for is_on_demand in (False, True)
+    )
     replacing = coefficients.replacement * len(costs[1].nodes)
     turns = _windows_per_span(sizes)
     twice = turns * float(costs[1].seconds.mean())
@@ -62,28 +64,35 @@ def cheapest_migration(
         if strategy.runs_both_plans:
             found.append(MigrationCost(name, replacing + twice, 0.0))
         elif name == "jisc":
-            found.append(MigrationCost(name, replacing + _ON_DEMAND * computed, replacing))
+            found.append(MigrationCost(name, replacing + on_demand, replacing))
         else:
             found.append(MigrationCost(name, replacing + computed, replacing + computed))
     possible = [cost for cost in found if cost.pause <= longest_pause]
     return min(possible, key=lambda cost: cost.seconds, default=None)
 
 
-def tuples_to_compute(old: PlanCost, new: PlanCost) -> float:
-    """How many tuples of the new plan's states the old plan does not have in any state."""
-    return sum(state.held for state in _new_tuples(old, new))
+def tuples_to_compute(old: PlanCost, new: PlanCost, strategy: str) -> float:
+    """How many tuples of the new plan's states that the old plan does not have in any state are computed."""
+    return sum(_computed(state, strategy == "jisc") for state in _new_tuples(old, new))
 
 
-def _seconds_to_compute(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
+def _seconds_to_compute(
+    old: PlanCost, new: PlanCost, coefficients: CostCoefficients, correction: float, is_on_demand: bool
+) -> float:
     """Tuples that no state has are computed and inserted; those that are kept by another key are sorted anew."""
     total = 0.0
     for state in _new_tuples(old, new):
-        total += state.held * coefficients.per_tuple_out(state.inputs)
-    had = {(state.tuples, state.key) for state in _states(old)}
+        each = coefficients.per_tuple_out(state.inputs) + coefficients.per_tuple_in(state.inputs)
+        total += correction * _computed(state, is_on_demand) * each * (_ON_DEMAND if is_on_demand else 1.0)
+    had, had_tuples = {(s.tuples, s.key) for s in _states(old)}, {s.tuples for s in _states(old)}
     for state in _states(new):
-        if (state.tuples, state.key) not in had:
+        if (state.tuples, state.key) not in had and (state.inputs == 1 or state.tuples in had_tuples):
             total += state.held * coefficients.per_tuple_in(state.inputs)
     return total
+
+
+def _computed(state: InputState, is_on_demand: bool) -> float:
+    return state.asked_for if is_on_demand else state.held
 
 
 def _new_tuples(old: PlanCost, new: PlanCost) -> list[InputState]:

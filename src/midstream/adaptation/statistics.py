@@ -1,8 +1,9 @@
 """Statistics of a running query: what arrived lately, and the sizes of its joins, of the plan in force and of others.
 
 ``QueryStatistics`` is told of every push. It marks how far the inputs are, so that a measurement has a *span*: the
-latest pushes that brought at least an eighth of the rows inside their windows. Nothing is stored for it: after a
-restart or a migration the windows are there, and the next pushes make a new span.
+latest pushes that brought at least an eighth of the rows inside their windows, or fewer where something has just
+changed. Nothing is stored for it: after a restart or a migration the windows are there, and the next pushes make a new
+span.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class QueryStatistics:
         self._marks.append(_Mark(ends, self._counted()))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
 
-    def measure(self, sample_rows: int, generator: np.random.Generator) -> PlanSizes:
-        """The sizes over the span that ends now."""
-        since = self._span()
+    def measure(self, sample_rows: int, generator: np.random.Generator, least_span: int | None = None) -> PlanSizes:
+        """The sizes over the span that ends now, or over as few of the latest pushes as brought ``least_span`` rows."""
+        since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
         blocks, silent, arrived = {}, [], 0
         for sampler in self._samplers:
             new = sampler.new_rows(since.ends)
@@ -97,9 +98,8 @@ class QueryStatistics:
     def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
         return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}
 
-    def _span(self) -> _Mark:
-        """The latest mark since which enough rows have come."""
-        wanted = SPAN_SHARE * self.held_rows()
+    def _span(self, wanted: float) -> _Mark:
+        """The latest mark since which so many rows have come, and some of every input."""
         for mark in list(self._marks)[-2::-1]:
             new = [rows for sampler in self._samplers for rows in sampler.new_rows(mark.ends)]
             if sum(new) >= wanted and all(new):

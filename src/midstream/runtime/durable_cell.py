@@ -61,7 +61,7 @@ class DurableCell:
         self._counted_in = counted_in(default)
         self._commands = CommandHandler(self.cell, self.time, setup.query)
         self._commands.adaptation = setup.adaptation
-        self._measuring = _measuring(setup.adaptation)
+        self._measuring: Measuring | None = None
         self._sizes: MeasuredSizes | None = None
         """What was measured after the last micro-batch."""
         self._log = SegmentLog(self.cell.windows)
@@ -128,13 +128,18 @@ class DurableCell:
         at_least, has_changed = self._commands.obey(commands, self.streams)
         self._manifest_changed |= has_changed
         if self._commands.adaptation != (None if self._measuring is None else self._measuring.policy):
-            self._measuring = _measuring(self._commands.adaptation)
+            self._measuring = self._new_measuring(self._commands.adaptation)
         rows = self._in_time(self.rows_of(packs))
         for batch in self.cell.push(rows, self.time.advance(at_least)):
             for start in range(0, len(batch), PIECE_ROWS):
                 piece = batch.sliced(start, min(len(batch), start + PIECE_ROWS))
                 yield from to_record_batches(piece, self.output_schema)
         self._measure(sum(len(part) for part in rows.values()))
+
+    def _new_measuring(self, policy: Adaptation | None) -> Measuring | None:
+        if policy is None:
+            return None
+        return Measuring(policy, policy.coefficients or CostCoefficients(), self.cell.executor)
 
     def _measure(self, rows: int) -> None:
         """Measure the joins if that is due, after a micro-batch that brought so many rows."""
@@ -245,10 +250,6 @@ class DurableCell:
         if self._reported_plan is None or self._reported_plan[0] is not plan:
             self._reported_plan = plan, plan.explain(), plan_to_json(plan)
         return self._reported_plan[1:]
-
-
-def _measuring(policy: Adaptation | None) -> Measuring | None:
-    return None if policy is None else Measuring(policy, policy.coefficients or CostCoefficients())
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

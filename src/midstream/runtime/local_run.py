@@ -63,11 +63,11 @@ class LocalRun:
         adapt: str | Adaptation | None = None,
     ) -> None:
         policy = Adaptation.chosen(adapt)
-        self._adapter = None if policy is None else Adapter(policy, policy.coefficients or calibrate())
         self._deciding: Migration | None = None
         """The migration that adaptation began last, until it is over."""
         self._arrived = 0
         self._cell = Cell(plan, planner(None), chunk_rows, just_in_time=JustInTime.chosen(just_in_time))
+        self._adapter = self._new_adapter(policy)
         self._planner = planner
         self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
         self._schema = output_schema(plan)
@@ -162,8 +162,12 @@ class LocalRun:
         A plan that was chosen by :meth:`migrate` stays in force until this is called.
         """
         self._check_usable()
-        policy = Adaptation.chosen(adapt)
-        self._adapter = None if policy is None else Adapter(policy, policy.coefficients or calibrate())
+        self._adapter = self._new_adapter(Adaptation.chosen(adapt))
+
+    def _new_adapter(self, policy: Adaptation | None) -> Adapter | None:
+        if policy is None:
+            return None
+        return Adapter(policy, policy.coefficients or calibrate(), self._cell.executor)
 
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why: the latest 1,000."""

@@ -35,6 +35,8 @@ class InputState:
     inputs: int
     """How many streams or subqueries a tuple is combined from."""
     held: float
+    asked_for: float
+    """How many of the tuples held now partners will look for that are yet to arrive, at most."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,11 @@ def _input_states(
 ) -> Iterator[InputState]:
     left, right = (graph.mask_of(side) for side in sides)
     key = graph.linking_classes(left, right)
+    pairs = float(sizes.increment(left | right, graph).mean()) if key else np.inf
     for side, mask in zip(sides, (left, right), strict=True):
         held = float(sizes.held_tuples(mask, graph).mean())
-        yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held)
+        asked_for = min(held, pairs * sizes.spans_left(mask))
+        yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held, asked_for)
 
 
 def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:

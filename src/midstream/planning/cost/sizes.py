@@ -89,6 +89,11 @@ class BlockSizes:
         increment = self.increment(inputs, graph)
         return increment / turnover if turnover > 0 else np.zeros_like(increment)
 
+    def spans_left(self, inputs: int) -> float:
+        """How many spans pass until a tuple of the set ends that is valid now, on average: half of its life."""
+        turnover = self._turnover(inputs)
+        return 1 / (2 * turnover) if turnover > 0 else math.inf
+
     def _turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
         return sum(self._turnover_of_one(place) for place in bits(inputs))
