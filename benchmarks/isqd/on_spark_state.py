@@ -3,7 +3,9 @@
 Four sites. The join's state passes from the first over two others to the last, and back, in turns as
 
 - **ISQD**: the product as it is: a part of the snapshot per micro-batch, which sites on the way pass on at once;
-- **ST**: the same with the whole snapshot in one file, which each site on the way receives before it sends it on;
+- **ST**: the same with the whole snapshot in one file, which each site on the way receives before it sends it on, in a
+  micro-batch, as it receives everything;
+- **ST in transit**: as ST, but sites on the way pass the file on without a micro-batch, which is an addition of ours;
 - **SR**: the join begins empty, and its sources replay everything over two sites in between. SR-B: no replayed row
   meets another; SR-A: the rows of every second file do, SR-W: those of every file. Measured for one size, and computed
   from that rate for the others.
@@ -49,6 +51,8 @@ REPLAYED = 64
 ROWS_PER_FILE = 60_000
 PAYLOAD = 100
 JOIN = "q/join-1"
+SWITCHES = {"ISQD": None, "ST": "micro-batches", "ST in transit": "transit"}
+"""What ``spark_process`` finds in its file."""
 SETTINGS = {"spark.driver.memory": "2500m", "spark.driver.maxResultSize": "0"}
 """ST holds a whole snapshot, several times over, in the memory of each site."""
 SCHEMAS = {
@@ -157,13 +161,13 @@ class MovingJoin:
         return Move(arrived - asked, moments[f"Installed {JOIN} {new}"] - moments[f"Acted {JOIN} {old}"])
 
 
-def moves(sizes: Sequence[int]) -> tuple[dict[int, list[Move]], dict[int, list[Move]]]:
-    """Moves of states of so many MiB, in turns there and back as ISQD and there and back as ST."""
+def moves(sizes: Sequence[int]) -> dict[str, dict[int, list[Move]]]:
+    """Moves of states of so many MiB, in turns there and back by each of the approaches."""
     per_row = bytes_per_row()
-    ours: dict[int, list[Move]] = {}
-    whole: dict[int, list[Move]] = {}
+    found: dict[str, dict[int, list[Move]]] = {name: {size: [] for size in sizes} for name in SWITCHES}
     with tempfile.TemporaryDirectory() as folder:
         directory = DeploymentDirectory.create(Path(folder) / "deployment", topology(), SITES)
+        switch = directory.path / "as_a_whole"
         with SparkSites(directory, "ISQD or ST", SETTINGS) as running:
             running.deploy(DeployQuery(tuple(PLANS), ("probe", "payload")))
             join = MovingJoin(running)
@@ -172,13 +176,14 @@ def moves(sizes: Sequence[int]) -> tuple[dict[int, list[Move]], dict[int, list[M
             join.move()
             for size in sizes:
                 join.fill(int(size * MIB / per_row))
-                for _ in range(ROUNDS):
-                    ours.setdefault(size, []).extend([join.move(), join.move()])
-                    (directory.path / "as_a_whole").touch()
-                    whole.setdefault(size, []).extend([join.move(), join.move()])
-                    (directory.path / "as_a_whole").unlink()
-                    print(f"{size} MB: ISQD {ours[size][-2:]}, ST {whole[size][-2:]}", flush=True)
-    return ours, whole
+                for name in [*SWITCHES] * ROUNDS:
+                    if (text := SWITCHES[name]) is not None:
+                        switch.write_text(text)
+                    own = [join.move(), join.move()]
+                    switch.unlink(missing_ok=True)
+                    found[name][size] += own
+                    print(f"{size} MB, {name}: {own}", flush=True)
+    return found
 
 
 def replays(mebibytes: int) -> dict[str, float]:
@@ -226,12 +231,12 @@ def _way() -> Topology:
 
 def figure_11_on_spark() -> bool:
     """The size of the state, two sites in between."""
-    ours, st = moves(SIZES)
+    found = moves(SIZES)
     replayed = replays(REPLAYED)
     drawing, axes = new_figure("ISQD, figure 11 on Spark: a state moves over 2 sites", 1, 2)
     for panel, what in zip(axes[0], ("flow", "transfer"), strict=True):
-        for name, found, style in (("ISQD", ours, "o-"), ("ST", st, "s-")):
-            panel.plot(SIZES, [_median(found[size], what) for size in SIZES], style, label=name)
+        for (name, own), style in zip(found.items(), ("o-", "s-", "^-"), strict=True):
+            panel.plot(SIZES, [_median(own[size], what) for size in SIZES], style, label=name)
     for variant, seconds in replayed.items():
         axes[0][0].plot(SIZES, [seconds * size / REPLAYED for size in SIZES], "--", label=f"{variant}, computed")
     for panel, title in zip(axes[0], ("until data flow again", "until the state is installed"), strict=True):
@@ -240,15 +245,12 @@ def figure_11_on_spark() -> bool:
         describe(panel, title, "MB of state", "s")
     figures: dict[str, Any] = {}
     for size in SIZES:
-        flow, transfer = _median(ours[size], "flow"), _median(ours[size], "transfer")
-        figures |= {
-            f"{size} MB: ISQD, until data flow again, s": flow,
-            f"{size} MB: ST, until data flow again, s": _median(st[size], "flow"),
-            f"{size} MB: ST / ISQD, until data flow again": _median(st[size], "flow") / flow,
-            f"{size} MB: ISQD, transfer, s": transfer,
-            f"{size} MB: ST, transfer, s": _median(st[size], "transfer"),
-            f"{size} MB: ST / ISQD, transfer": _median(st[size], "transfer") / transfer,
-        }
+        for what, words in (("flow", "until data flow again"), ("transfer", "transfer")):
+            ours = _median(found["ISQD"][size], what)
+            figures[f"{size} MB: ISQD, {words}, s"] = ours
+            for name in ("ST", "ST in transit"):
+                figures[f"{size} MB: {name}, {words}, s"] = theirs = _median(found[name][size], what)
+                figures[f"{size} MB: {name} / ISQD, {words}"] = theirs / ours
         figures |= {
             f"{size} MB: {name}, {'measured' if size == REPLAYED else 'computed'}, s": seconds * size / REPLAYED
             for name, seconds in replayed.items()
@@ -270,14 +272,14 @@ def figure_11_on_spark() -> bool:
     )
     bars = [Bar(f"{size} MB: ST / ISQD, until data flow again", 1.5, at_least=True) for size in SIZES]
     series = {
-        name: {str(size): [(move.flow, move.transfer) for move in own] for size, own in found.items()}
-        for name, found in (("ISQD", ours), ("ST", st))
+        name: {str(size): [(move.flow, move.transfer) for move in own] for size, own in by_size.items()}
+        for name, by_size in found.items()
     }
     return save_figure(figure, drawing, figures, min(gains) >= 2.6, seen, series, *bars)
 
 
 def _median(found: Sequence[Move], what: str) -> float:
-    return statistics.median(getattr(each, what) for each in found)
+    return float(statistics.median(getattr(each, what) for each in found))
 
 
 FIGURES = {"figure_11_on_spark": figure_11_on_spark}

@@ -1,9 +1,9 @@
 """What a change of plan would cost, by strategy, in seconds of the same cost model that compares the plans.
 
 Moving state computes the states that the new plan has and the old one lacks: their tuples, from the states below them
-(Zhu et al. 2004, section 5.1). JISC computes of the same what later rows look for. Where keys have changed that is
-little: a window full of old keys need not be joined for rows with new ones. GenMig and parallel track run both plans for the length of a window, so the new plan's
-work is done twice over for the rows of a window (section 5.2).
+(Zhu et al. 2004, section 5.1). JISC computes those of them that later rows look for: few where the keys have changed,
+since rows with new keys do not look for partners of the old ones. GenMig and parallel track run both plans for the
+length of a window, so the new plan's work is done twice over for the rows of a window (section 5.2).
 """
 
 from __future__ import annotations
