@@ -15,7 +15,14 @@ from midstream.algebra.stream import Stream
 from midstream.cql import parse
 from midstream.errors import BadPlan, BadStreamDeclaration
 from midstream.planning import default_plan, equivalent_plans, is_derivable, plan_with_join_order
-from midstream.planning.cost import CostCoefficients, PlanSizes, cheapest_plan, explain_cost, plan_cost
+from midstream.planning.cost import (
+    CostCoefficients,
+    PlanSizes,
+    Statistics,
+    cheapest_plan,
+    explain_cost,
+    plan_cost,
+)
 
 __all__ = ["PlannedQuery"]
 
@@ -44,7 +51,7 @@ class PlannedQuery:
         self,
         plan: str | Plan | None = None,
         *,
-        statistics: PlanSizes | None = None,
+        statistics: Statistics | PlanSizes | None = None,
         coefficients: CostCoefficients | None = None,
     ) -> str:
         """A plan as a tree: the default one, or that of a join order.
@@ -53,9 +60,10 @@ class PlannedQuery:
         rows and its share of the cost; ``coefficients`` are the seconds per step.
         """
         chosen = self.chosen(plan)
-        if statistics is None:
+        sizes = statistics.sizes if isinstance(statistics, Statistics) else statistics
+        if sizes is None:
             return chosen.explain()
-        return explain_cost(chosen, statistics, coefficients or CostCoefficients())
+        return explain_cost(chosen, sizes, coefficients or CostCoefficients())
 
     def plan(self, join_order: str | None = None) -> Plan:
         """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``."""
@@ -66,7 +74,7 @@ class PlannedQuery:
         return self._default
 
     def plans(
-        self, *, statistics: PlanSizes | None = None, coefficients: CostCoefficients | None = None
+        self, *, statistics: Statistics | PlanSizes | None = None, coefficients: CostCoefficients | None = None
     ) -> Iterator[Plan]:
         """Equivalent plans that the rules can reach, lazily; the first is the default plan.
 
@@ -74,9 +82,10 @@ class PlannedQuery:
         many plans, the cheapest is followed by the default plan and the next 1,000 in the order of their cost.
         """
         plans = (self._own(plan) for plan in equivalent_plans(self._bound))
-        if statistics is None:
+        sizes = statistics.sizes if isinstance(statistics, Statistics) else statistics
+        if sizes is None:
             return plans
-        return self._by_cost(plans, statistics, coefficients or CostCoefficients())
+        return self._by_cost(plans, sizes, coefficients or CostCoefficients())
 
     def _by_cost(self, plans: Iterator[Plan], sizes: PlanSizes, coefficients: CostCoefficients) -> Iterator[Plan]:
         cheapest = self._own(cheapest_plan(self.plan(), sizes, coefficients))

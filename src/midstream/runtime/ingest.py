@@ -53,6 +53,11 @@ class Ingest:
         """No later row that counts is older."""
         return self._time.watermark
 
+    @property
+    def latest(self) -> Mapping[str, int]:
+        """The latest event time of each stream, in ticks."""
+        return self._time.latest
+
     def check(self, tables: Mapping[str, object]) -> list[_Read]:
         """The tables as rows with event times; raises, and changes nothing, if one does not fit its stream."""
         if not isinstance(tables, Mapping):

@@ -26,6 +26,7 @@ import pyarrow as pa
 from midstream.adaptation.adapter import Adapter
 from midstream.adaptation.calibration import calibrate
 from midstream.adaptation.decisions import Decision
+from midstream.adaptation.hot_keys import hot_keys
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING, NEVER
@@ -37,12 +38,13 @@ from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_executor import CHUNK_ROWS
 from midstream.migration.record import MigrationRecord
 from midstream.migration.state_matching import Completion
-from midstream.planning.cost.sizes import PlanSizes
+from midstream.planning.cost.statistics import Statistics
 from midstream.runtime.cell import MOST_RECORDS, Cell
 from midstream.runtime.explain import explain_running
 from midstream.runtime.ingest import Ingest
 from midstream.runtime.messages import MigrationOutcome, RunMetrics
 from midstream.runtime.run import Listener, Listeners, Migration, ProgressEvent
+from midstream.runtime.stream_statistics import StreamMeter, StreamsSeen
 from midstream.runtime.watermark import watermark_ticks
 
 __all__ = ["LocalRun", "Planner"]
@@ -70,6 +72,7 @@ class LocalRun:
         self._adapter = self._new_adapter(policy)
         self._planner = planner
         self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
+        self._streams = StreamMeter()
         self._schema = output_schema(plan)
         self._finished = False
         self._listeners = Listeners()
@@ -173,12 +176,17 @@ class LocalRun:
         """What adaptation considered, and what it decided and why: the latest 1,000."""
         return [] if self._adapter is None else list(self._adapter.controller.decisions)
 
-    def statistics(self) -> PlanSizes | None:
-        """The sizes of the query's joins, as they were measured last: for ``query.plans`` and ``query.explain``.
+    def statistics(self) -> Statistics:
+        """The sizes of the query's joins, its streams and hot keys: for people, ``query.plans`` and ``query.explain``.
 
-        None before the first measurement, and for a query that does not adapt.
+        The sizes are those measured last; they are None before the first measurement, and for a query that does not
+        adapt. Hot keys are counted when this is called, unless a push is under way.
         """
-        return None if self._adapter is None else self._adapter.sizes
+        return Statistics(
+            None if self._adapter is None else self._adapter.sizes,
+            self._streams.statistics(self.plan),
+            hot_keys(self._cell.executor) if self._push is None else (),
+        )
 
     def _migrate(self, plan: Plan, strategy: str, options: Mapping[str, Any], decision: int | None = None) -> Migration:
         old_plan, before = self.plan, self._cell.migrations
@@ -278,11 +286,22 @@ class LocalRun:
         if self._push is not None:
             self._push = None
             self._pushes += 1
+            self._note_streams()
             self._queue_changes()
             self._adapt_plan()
             if self._listeners:
                 self._listeners.queue(ProgressEvent(self._metrics()))
             self._listeners.deliver()
+
+    def _note_streams(self) -> None:
+        self._streams.note(
+            StreamsSeen(
+                {stream: copy(counters) for stream, counters in self._ingest.counters.items()},
+                dict(self._ingest.latest),
+                self._cell.windows.received(),
+                self._cell.counters.rows_through("select"),
+            )
+        )
 
     def _adapt_plan(self) -> None:
         """Let adaptation consider the plan after a push."""

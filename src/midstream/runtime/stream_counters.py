@@ -26,6 +26,11 @@ class StreamCounters(msgspec.Struct, forbid_unknown_fields=True):
     event_time_out_of_range: int = 0
     late: int = 0
 
+    @property
+    def in_time(self) -> int:
+        """The rows that have an event time that counts, and are not late."""
+        return self.rows - self.without_event_time - self.event_time_out_of_range - self.late
+
     def count(self, rows: int, without_event_time: int, event_time_out_of_range: int) -> None:
         """Count the rows of one batch, late ones included."""
         self.rows += rows

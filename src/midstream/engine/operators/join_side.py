@@ -25,7 +25,7 @@ from midstream.engine.operators.band import Band
 from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.missing_tuples import MissingTuples
 from midstream.engine.operators.state_handle import StateHandle, StateKey
-from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples
+from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, NewTuples, added_counts
 from midstream.engine.state.unsorted_tuples import UnsortedTuples
 
 if TYPE_CHECKING:
@@ -179,6 +179,24 @@ class JoinSide(StateHandle):
         """All tuples whose rows are still stored: others have ended."""
         held = self.batch_of(self._state.everything().tuples)
         return [held.filtered(held.valid_to > self.layout.released), self._unsorted_batch(self._unsorted.everything())]
+
+    def key_counts(self) -> tuple[Ints, Ints]:
+        """The codes of the different keys of all tuples whose rows are still stored, and how many tuples each has."""
+        codes, counts = self._state.counts_by_code(self.layout.released)
+        if not len(self._unsorted):
+            return codes, counts
+        unsorted = self.index(self._unsorted_batch(self._unsorted.everything()))
+        return added_counts([(codes, counts), unsorted.counts_by_code(self.layout.released)])
+
+    def key_values(self, code: int) -> list[pa.Scalar]:
+        """The values of the key that has this code, of a tuple that is held."""
+        codes = np.array([code])
+        batch = self.batch_of(self._state.between(codes, codes)[1])
+        batch = batch.filtered(batch.valid_to > self.layout.released)
+        if not len(batch):
+            unsorted = self.index(self._unsorted_batch(self._unsorted.everything()))
+            batch = self.batch_of(unsorted.between(codes, codes)[1])
+        return [_value(key, batch.sliced(0, 1))[0] for key in self.keys]
 
     def expire(self, frontier: int) -> None:
         """Drop tuples that have ended by the frontier."""

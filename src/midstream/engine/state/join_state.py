@@ -25,7 +25,7 @@ from midstream.engine.fixed_width import new_array
 from midstream.engine.kernels import Ints, compiled, prefetch, sort_order
 from midstream.engine.state.runs import merge_similar_runs
 
-__all__ = ["FROM", "REFERENCES", "TO", "JoinState", "Matches", "Meeting", "NewTuples", "PairBuffer"]
+__all__ = ["FROM", "REFERENCES", "TO", "JoinState", "Matches", "Meeting", "NewTuples", "PairBuffer", "added_counts"]
 
 FROM, TO, REFERENCES = 0, 1, 2
 
@@ -136,6 +136,17 @@ class JoinState:
         codes = np.concatenate([none, *(run.codes for run in self._runs)])
         return codes, np.concatenate([none, *(run.tuples[:, TO] for run in self._runs)])
 
+    def counts_by_code(self, ended: int) -> tuple[Ints, Ints]:
+        """The different codes of tuples that end after this instant, in order, and how many tuples each has."""
+        codes, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for run in self._runs:
+            alive = run.codes[run.tuples[:, TO] > max(ended, self._frontier)]
+            if len(alive):
+                starts = np.flatnonzero(np.concatenate([[True], alive[1:] != alive[:-1]]))
+                codes.append(alive[starts])
+                counts.append(np.diff(starts, append=len(alive)))
+        return added_counts(list(zip(codes, counts, strict=True)))
+
     def code_after(self, code: int, count: int) -> int | None:
         """A code such that about so many tuples lie between the two; None if there are none from the first on."""
         ahead = [(run, int(np.searchsorted(run.codes, code))) for run in self._runs]
@@ -240,6 +251,18 @@ class JoinState:
                     break
                 yield from pairs.flush()
             pairs.compared += int(cursor[2])
+
+
+def added_counts(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Different codes and their counts, of several parts together."""
+    parts = [part for part in parts if len(part[0])] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    codes = np.concatenate([codes for codes, _ in parts])
+    order = np.argsort(codes, kind="stable")
+    codes, counts = codes[order], np.concatenate([counts for _, counts in parts])[order]
+    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return codes[starts], np.add.reduceat(counts, starts)
 
 
 class PairBuffer:

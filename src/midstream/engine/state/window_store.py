@@ -165,6 +165,12 @@ class WindowStore:
         """The number that each window's next row will get: rows that are there now have smaller ones."""
         return {identity: window.store.end for identity, window in self._windows.items()}
 
+    def received(self) -> dict[str, int]:
+        """By the fingerprint of each window: how many rows have entered it since the query began, if rows are kept."""
+        if not self.keeps_rows:
+            return {}
+        return {window.plan.fingerprint: window.store.end for window in self._windows.values()}
+
     def number_in(self, store: RowStore, numbers: Mapping[str, int]) -> int:
         """The number given for the window whose rows are in the store."""
         return next(numbers[identity] for identity, window in self._windows.items() if window.store is store)

@@ -6,13 +6,18 @@ from midstream.planning.cost.explain_cost import explain_cost
 from midstream.planning.cost.join_search import cheapest_join_order
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
+from midstream.planning.cost.statistics import HotKey, JoinKeys, Statistics, StreamStatistics
 
 __all__ = [
     "BlockSizes",
     "CostCoefficients",
+    "HotKey",
+    "JoinKeys",
     "PlanCost",
     "PlanSizes",
     "Replicates",
+    "Statistics",
+    "StreamStatistics",
     "cheapest_join_order",
     "cheapest_plan",
     "explain_cost",

@@ -1,0 +1,148 @@
+"""Hot keys: the most frequent keys of the joins in force, counted exactly.
+
+Join states are sorted by key, so that one pass over a state counts all its keys (``engine/state/join_state``). In this
+process that is done when somebody asks. A cell on Spark cannot be asked: it counts with a measurement, as often as that
+takes no more than a tenth of the time of the measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.engine.kernels import Ints
+from midstream.engine.operators.join import JoinOperator
+from midstream.engine.operators.join_side import JoinSide
+from midstream.execution.executor import Executor
+from midstream.planning.cost.statistics import HotKey, JoinKeys
+
+__all__ = ["MOST_HOT_KEYS", "HotKeyCounter", "hot_keys", "hot_keys_over_cells"]
+
+MOST_HOT_KEYS = 10
+"""Keys of each side of a join that are named."""
+_LONGEST_TEXT = 200
+"""Characters of a key that are shown."""
+_SECONDS_PER_TUPLE = 8e-9
+_SECONDS_PER_JOIN = 300e-6
+_SHARE = 0.1
+"""Which share of the measurements' time counting may take."""
+
+
+class HotKeyCounter:
+    """Counts the hot keys of one cell together with its measurements, when their time allows it."""
+
+    def __init__(self) -> None:
+        self._budget: float | None = None
+        """Seconds that may be spent; None before the first count."""
+
+    def after_measurement(self, executor: Executor, seconds: float) -> tuple[JoinKeys, ...] | None:
+        """The hot keys, after a measurement that takes so long by the cost model; None if it is not time yet."""
+        joins = _joins(executor)
+        cost = sum(_SECONDS_PER_JOIN + _SECONDS_PER_TUPLE * join.state_rows for join in joins)
+        if self._budget is None:
+            # The first count is made at once, and on credit.
+            self._budget = cost
+        self._budget += _SHARE * seconds
+        if self._budget < cost:
+            return None
+        self._budget -= cost
+        return hot_keys(executor)
+
+
+def hot_keys(executor: Executor) -> tuple[JoinKeys, ...]:
+    """The hot keys of all joins in force that have equality keys and complete states; none during a migration."""
+    return tuple(_counted(join) for join in _joins(executor))
+
+
+def hot_keys_over_cells(cells: Sequence[Iterable[JoinKeys]]) -> tuple[JoinKeys, ...]:
+    """Those of all cells together, from the hot keys of each.
+
+    Every pair is made in one cell, so pairs add up to those of the query. So do tuples, if a row that was sent to
+    several cells counts in each.
+    """
+    by_join: dict[tuple[object, object], list[JoinKeys]] = {}
+    for cell in cells:
+        for keys in cell:
+            by_join.setdefault((keys.inputs, keys.key), []).append(keys)
+    return tuple(_together(found) for found in by_join.values())
+
+
+def _together(cells: list[JoinKeys]) -> JoinKeys:
+    pairs = sum(keys.pairs for keys in cells)
+    counts: dict[str, tuple[int, int, float]] = {}
+    for keys in cells:
+        for key in {key.value: key for key in (*keys.left, *keys.right)}.values():
+            left, right, made = counts.get(key.value, (0, 0, 0.0))
+            counts[key.value] = (left + key.left, right + key.right, made + key.pairs * keys.pairs)
+    together = [
+        HotKey(value=value, left=left, right=right, pairs=made / pairs if pairs else 0.0)
+        for value, (left, right, made) in counts.items()
+    ]
+    by_left, by_right = (
+        tuple(sorted((key for key in together if getattr(key, side)), key=lambda key: -getattr(key, side)))
+        for side in ("left", "right")
+    )
+    return JoinKeys(
+        inputs=cells[0].inputs,
+        key=cells[0].key,
+        tuples=(sum(keys.tuples[0] for keys in cells), sum(keys.tuples[1] for keys in cells)),
+        pairs=pairs,
+        left=by_left[:MOST_HOT_KEYS],
+        right=by_right[:MOST_HOT_KEYS],
+    )
+
+
+def _joins(executor: Executor) -> list[JoinOperator]:
+    boxes = list(executor.boxes())
+    if len(boxes) > 1 or executor.is_migrating:
+        return []
+    joins = [operator for operator in boxes[0].operators if isinstance(operator, JoinOperator)]
+    return [join for join in joins if all(side.keys and side.is_complete and not side.is_partial for side in join.sides)]
+
+
+def _counted(join: JoinOperator) -> JoinKeys:
+    left, right = (side.key_counts() for side in join.sides)
+    _, left_places, right_places = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)
+    pairs = int(left[1][left_places] @ right[1][right_places])
+    return JoinKeys(
+        inputs=(_aliases(join.sides[0]), _aliases(join.sides[1])),
+        key=(_texts(join.sides[0]), _texts(join.sides[1])),
+        tuples=(int(left[1].sum()), int(right[1].sum())),
+        pairs=pairs,
+        left=_hot(join.sides[0], left, left, right, pairs),
+        right=_hot(join.sides[1], right, left, right, pairs),
+    )
+
+
+def _hot(
+    side: JoinSide, own: tuple[Ints, Ints], left: tuple[Ints, Ints], right: tuple[Ints, Ints], pairs: int
+) -> tuple[HotKey, ...]:
+    codes, counts = own
+    hottest = np.lexsort((codes, -counts))[:MOST_HOT_KEYS]
+    found = []
+    for code in codes[hottest].tolist():
+        lefts, rights = _count_of(left, code), _count_of(right, code)
+        share = lefts * rights / pairs if pairs else 0.0
+        found.append(HotKey(value=_text(side.key_values(code)), left=lefts, right=rights, pairs=share))
+    return tuple(found)
+
+
+def _count_of(counted: tuple[Ints, Ints], code: int) -> int:
+    codes, counts = counted
+    place = int(np.searchsorted(codes, code))
+    return int(counts[place]) if place < len(codes) and codes[place] == code else 0
+
+
+def _aliases(side: JoinSide) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(field.relation for field in side.layout.fields))
+
+
+def _texts(side: JoinSide) -> tuple[str, ...]:
+    return tuple(key.text for key in side.keys)
+
+
+def _text(values: Sequence[pa.Scalar]) -> str:
+    text = ", ".join(str(value.as_py()) for value in values)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

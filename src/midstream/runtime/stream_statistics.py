@@ -1,0 +1,103 @@
+"""Statistics of the streams of a running query, derived from what is counted anyway.
+
+A :class:`StreamMeter` is told what was counted until now, after every push or micro-batch: the rows of the streams and
+how far they are in event time, the rows that entered the windows, and those that passed the selections above them.
+Differences over the latest of them give rates and shares. The same in this process and in the driver of a query on
+Spark, where cells count, and the driver adds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from midstream.algebra.plan import Plan, Project, Select, Window
+from midstream.algebra.window_spec import BEGINNING
+from midstream.planning.cost.statistics import StreamStatistics
+from midstream.runtime.stream_counters import StreamCounters
+
+__all__ = ["MOST_PUSHES", "StreamMeter", "StreamsSeen"]
+
+MOST_PUSHES = 64
+"""Pushes or micro-batches that the statistics are about, the latest ones."""
+_TICKS_PER_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class StreamsSeen:
+    """What was counted of a query's streams until some moment. Nobody may change it afterwards."""
+
+    streams: Mapping[str, StreamCounters] = field(default_factory=dict)
+    latest: Mapping[str, int] = field(default_factory=dict)
+    """By stream: the latest event time, in ticks."""
+    received: Mapping[str, float] = field(default_factory=dict)
+    """By the fingerprint of a window: how many different rows have entered it."""
+    selected: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By the fingerprint of a selection: how many rows have entered it, and how many it has passed on."""
+
+
+class StreamMeter:
+    """Remembers what was counted over the latest pushes."""
+
+    def __init__(self) -> None:
+        self._seen: deque[StreamsSeen] = deque(maxlen=MOST_PUSHES + 1)
+
+    def note(self, seen: StreamsSeen) -> None:
+        """A push or a micro-batch is over."""
+        self._seen.append(seen)
+
+    def statistics(self, plan: Plan) -> tuple[StreamStatistics, ...]:
+        """Of each window of the plan in force; after the first push, since the beginning."""
+        if not self._seen:
+            return ()
+        before = self._seen[0] if len(self._seen) > 1 else StreamsSeen()
+        return tuple(self._of(window, selections, before) for window, selections in _windows(plan))
+
+    def _of(self, window: Window, selections: tuple[Select, ...], before: StreamsSeen) -> StreamStatistics:
+        name, now = window.stream.name, self._seen[-1]
+        counted, earlier = (seen.streams.get(name) or StreamCounters() for seen in (now, before))
+        rows, late = counted.rows - earlier.rows, counted.late - earlier.late
+        in_time = counted.in_time - earlier.in_time
+        entered = now.received.get(window.fingerprint, 0) - before.received.get(window.fingerprint, 0)
+        is_known = in_time > 0 and window.fingerprint in now.received
+        selectivity = min(1.0, entered / in_time) if is_known else None
+        for selection in selections:
+            into, out = (
+                now.selected.get(selection.fingerprint, (0, 0))[i] - before.selected.get(selection.fingerprint, (0, 0))[i]
+                for i in range(2)
+            )
+            if selectivity is not None and into > 0:
+                selectivity *= out / into
+        return StreamStatistics(
+            alias=window.alias,
+            stream=name,
+            rows=rows,
+            rate=self._rate(window),
+            late_share=late / rows if rows else 0.0,
+            selectivity=selectivity,
+        )
+
+    def _rate(self, window: Window) -> float | None:
+        """Rows in time per unit of event time, since the first push after which the stream had an event time."""
+        name, now = window.stream.name, self._seen[-1]
+        before = next((seen for seen in self._seen if seen.latest.get(name, BEGINNING) != BEGINNING), now)
+        ticks = now.latest.get(name, BEGINNING) - before.latest.get(name, BEGINNING)
+        if ticks <= 0:
+            return None
+        rows = now.streams[name].in_time - before.streams[name].in_time
+        return rows / ticks * (1 if window.time_domain.timestamp is None else _TICKS_PER_SECOND)
+
+
+def _windows(plan: Plan) -> Iterator[tuple[Window, tuple[Select, ...]]]:
+    """Each window of the plan, with the selections between it and the first operator that combines or groups rows."""
+    pending: list[tuple[Plan, tuple[Select, ...]]] = [(plan, ())]
+    while pending:
+        node, selections = pending.pop()
+        if isinstance(node, Window):
+            yield node, selections
+        elif isinstance(node, Select):
+            pending.append((node.inputs[0], (*selections, node)))
+        else:
+            above = selections if isinstance(node, Project) else ()
+            pending += [(below, above) for below in reversed(node.inputs)]
