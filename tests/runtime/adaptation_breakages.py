@@ -10,6 +10,8 @@ import sys
 from tests.runtime.breakages import DURABLE, LIVE, REPORTING, fault, main
 
 DRIVER, TESTS = "runtime/plan_adaptation.py", "tests/runtime/test_plan_adaptation.py"
+CELL, ADAPTER, CONTROLLER = "adaptation/cell_measuring.py", "adaptation/adapter.py", "adaptation/controller.py"
+RUNNING = "tests/adaptation/test_failing.py"
 
 ALL = (
     fault(
@@ -18,9 +20,8 @@ ALL = (
         f"{TESTS}::test_measuring_is_switched_by_a_command_and_outlives_the_process",
     ),
     fault(
-        "sizes are reported again and again", DURABLE,
-        "self._sizes = None if sizes is None else MeasuredSizes.of(sizes)",
-        "self._sizes = self._sizes if sizes is None else MeasuredSizes.of(sizes)",
+        "sizes are reported again and again", CELL,
+        "        self.sizes = None\n        if self._batches > 1", "        if self._batches > 1",
         f"{TESTS}::test_a_cell_reports_sizes_when_it_has_measured_them",
     ),
     fault(
@@ -82,6 +83,46 @@ ALL = (
         "the log grows for ever", DRIVER,
         "if len(self._entries) > 2 * MOST_DECISIONS:", "if False:",
         f"{TESTS}::test_the_log_is_bounded_and_a_torn_line_is_nothing",
+    ),
+    fault(
+        "a failing measurement fails the push", ADAPTER,
+        "except Exception as problem:", "except ArithmeticError as problem:",
+        f"{RUNNING}::test_a_failing_measurement_does_not_fail_the_push",
+    ),
+    fault(
+        "a failing measurement fails the cell", CELL,
+        "except Exception as problem:", "except ArithmeticError as problem:",
+        f"{TESTS}::test_a_cell_whose_measuring_fails_goes_on",
+    ),
+    fault(
+        "the driver decides while a cell cannot measure", DRIVER,
+        "            self._pause.extend(metrics.batches)\n", "            pass\n",
+        f"{TESTS}::test_the_driver_keeps_the_plan_while_a_cell_cannot_measure",
+    ),
+    fault(
+        "adaptation does not pause after a failure", "adaptation/pause.py",
+        "return push >= self._until", "return True",
+        f"{RUNNING}::test_a_failing_measurement_does_not_fail_the_push",
+    ),
+    fault(
+        "the fastest cell decides", CONTROLLER,
+        "slowest = work.index(max(work))", "slowest = work.index(min(work))",
+        f"{TESTS}::test_the_slowest_cell_decides_and_is_named",
+    ),
+    fault(
+        "rows sent to several cells count several times", "runtime/progress.py",
+        "rows / self._copies_in.get(window, 1)", "rows",
+        "tests/runtime/test_stream_statistics.py",
+    ),
+    fault(
+        "a cell with a long span counts for more", "adaptation/measured_sizes.py",
+        "share * there / sizes.rows if sizes.rows and there else 1.0", "1.0",
+        f"{TESTS}::test_the_sizes_of_all_cells_are_put_together",
+    ),
+    fault(
+        "dead tuples count among the hot keys", "engine/state/join_state.py",
+        "alive = run.codes[run.tuples[:, TO] > max(ended, self._frontier)]", "alive = run.codes",
+        "tests/adaptation/test_hot_keys.py",
     ),
     fault(
         "cells are not told to measure", LIVE,

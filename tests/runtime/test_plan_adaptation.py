@@ -67,7 +67,7 @@ class Driver:
 
     def takes(self, cell=0, batches=1, **others):
         """A cell reports a micro-batch."""
-        taken = [figures(cell, **{"plan": FIRST, "batches": batches, "rows_received": 3_000 * batches, **others})]
+        taken = [figures(cell, **{"plan": FIRST, "batches": batches, "received": {"w": 3_000 * batches}, **others})]
         self.progress.take(taken)
         self.adaptation.take(taken)
         self.report.adapt()
@@ -225,9 +225,9 @@ def test_the_cell_with_all_the_work_decides(tmp_path):
     driver = Driver(tmp_path, POLICY, cells=2)
     # In the first cell (o s) p would be best, but few rows come there, and of one stream none.
     cold = replace(sizes("os"), silent=("p",))
-    driver.takes(0, 1, sizes=cold, rows_received=30)
+    driver.takes(0, 1, sizes=cold, received={"w": 30})
     assert driver.outcomes == []
-    driver.takes(1, 1, sizes=sizes("ps"), rows_received=30_000)
+    driver.takes(1, 1, sizes=sizes("ps"), received={"w": 30_000})
     (decision,) = driver.adaptation.decisions()
     assert (decision.outcome, decision.best.replace("(s p)", "(p s)")) == ("changed", "o (p s)")
 

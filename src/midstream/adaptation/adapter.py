@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from midstream.adaptation.controller import Controller, Proposal
 from midstream.adaptation.measuring import Measuring
+from midstream.adaptation.pause import Pause
 from midstream.adaptation.policy import Adaptation
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
@@ -13,24 +14,36 @@ __all__ = ["Adapter"]
 
 
 class Adapter:
-    """Measures and decides for a query in this process."""
+    """Measures and decides for a query in this process. What fails here fails nothing else."""
 
     def __init__(self, policy: Adaptation, coefficients: CostCoefficients, executor: Executor) -> None:
         self.policy = policy
         self.controller = Controller(policy, coefficients)
-        self.measuring = Measuring(policy, coefficients, executor)
-        self._rows = 0
-
-    @property
-    def sizes(self) -> PlanSizes | None:
+        self.sizes: PlanSizes | None = None
         """The latest sizes."""
-        return self.measuring.sizes
+        self._pause = Pause()
+        self._measuring: Measuring | None = None
+        self._try(executor, 0, 0, None)
 
     def after_push(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         """Note a push that brought so many rows; the change of plan that should be made now, if any."""
-        self._rows += rows
-        sizes = self.measuring.after_push(executor, rows, self.controller.expects_change)
+        return self._try(executor, rows, push, watermark) if self._pause.is_over(push) else None
+
+    def _try(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
+        try:
+            return self._consider(executor, rows, push, watermark)
+        except Exception as problem:
+            # Whatever was being measured is forgotten: the next pushes make a new span.
+            self._measuring = None
+            self.controller.note_failure(executor.plan, self._pause.begin(problem, push), push, watermark)
+            return None
+
+    def _consider(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
+        if self._measuring is None:
+            self._measuring = Measuring(self.policy, self.controller.coefficients, executor)
+            return None
+        sizes = self._measuring.after_push(executor, rows, self.controller.expects_change)
         if sizes is None:
             return None
-        arrived, self._rows = self._rows, 0
-        return self.controller.consider(executor.plan, [sizes], [arrived], push, watermark)
+        self.sizes = sizes
+        return self.controller.consider(executor.plan, [sizes], [self._measuring.rows_arrived], push, watermark)

@@ -78,6 +78,10 @@ class _Comparison:
     now: PlanCost
     best_plan: Plan
     best: PlanCost
+    place: int
+    """Which of the cells it is."""
+    imbalance: float
+    """How many times the work of an average cell it has."""
 
     @property
     def saving_per_row(self) -> Replicates:
@@ -152,11 +156,12 @@ class Controller:
         rows: Sequence[int],
         push: int,
         watermark: int | None,
+        numbers: Sequence[int] | None = None,
     ) -> Proposal | None:
         """The change to make now, if any; the decision is kept in any case.
 
         ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived in each since the last
-        consideration.
+        consideration, ``numbers`` what the cells are called; None: there is one, without a name.
         """
         compared = self._compared(plan, cells, rows)
         if compared is None:
@@ -205,10 +210,31 @@ class Controller:
                 regret=self.regret,
                 migration=0.0 if cost is None else cost.seconds,
                 strategy=None if cost is None else cost.strategy,
+                cell=None if numbers is None else numbers[compared.place],
+                imbalance=compared.imbalance,
                 joins=tuple(_considered(compared)),
             )
         )
         return proposal
+
+    def note_failure(self, plan: Plan, reason: str, push: int, watermark: int | None, cell: int | None = None) -> None:
+        """Measuring or deciding has failed, in this cell if one is named: the plan is kept."""
+        self._number += 1
+        orders = join_orders_text(plan)
+        self.decisions.append(
+            Decision(
+                number=self._number,
+                push=push,
+                watermark=watermark,
+                outcome="kept",
+                reason=reason,
+                plan=orders,
+                best=orders,
+                regret=self.regret,
+                cell=cell,
+                failure=reason,
+            )
+        )
 
     def expects_change(self, rows: int) -> bool:
         """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
@@ -245,7 +271,9 @@ class Controller:
                 candidates[candidate] = max(_seconds(self._cost(candidate, s), s, weight) for s, weight in pairs)
         best_plan = min(candidates, key=lambda candidate: candidates[candidate])
         sizes = cells[slowest]
-        return _Comparison(sizes, rows[slowest], known[slowest], best_plan, self._cost(best_plan, sizes))
+        imbalance = max(work) * len(work) / sum(work) if sum(work) > 0 else 1.0
+        best = self._cost(best_plan, sizes)
+        return _Comparison(sizes, rows[slowest], known[slowest], best_plan, best, slowest, imbalance)
 
     def _cost(self, plan: Plan, sizes: PlanSizes) -> PlanCost:
         cost = plan_cost(plan, sizes, self.coefficients)

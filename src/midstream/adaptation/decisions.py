@@ -61,4 +61,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     migration: float = 0.0
     """What a change would cost."""
     strategy: str | None = None
+    cell: int | None = None
+    """On Spark: the cell that has the most work with the plan in force, by which was decided."""
+    imbalance: float = 1.0
+    """How many times the work of an average cell that one has."""
+    failure: str | None = None
+    """What went wrong, if adaptation itself failed; ``reason`` says it, too."""
     joins: tuple[ConsideredJoin, ...] = ()

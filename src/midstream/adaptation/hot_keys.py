@@ -99,7 +99,9 @@ def _joins(executor: Executor) -> list[JoinOperator]:
     if len(boxes) > 1 or executor.is_migrating:
         return []
     joins = [operator for operator in boxes[0].operators if isinstance(operator, JoinOperator)]
-    return [join for join in joins if all(side.keys and side.is_complete and not side.is_partial for side in join.sides)]
+    return [
+        join for join in joins if all(side.keys and side.is_complete and not side.is_partial for side in join.sides)
+    ]
 
 
 def _counted(join: JoinOperator) -> JoinKeys:

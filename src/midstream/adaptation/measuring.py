@@ -38,6 +38,8 @@ class Measuring:
         self.statistics.follow(executor)
         self.sizes: PlanSizes | None = None
         """The latest sizes."""
+        self.rows_arrived = 0
+        """How many rows had arrived at the last measurement since the one before."""
         self._coefficients = coefficients
         self._rows = 0
         self._budget = 0.0
@@ -61,13 +63,18 @@ class Measuring:
             return None
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
-        self._budget -= self.statistics.measuring_seconds(self._coefficients)
+        self._budget -= self.seconds
         # What was before a sudden change is not to be mixed with what is now.
         least_span = self.policy.least_rows if has_changed else None
         self.sizes = sizes = self.statistics.measure(self.policy.sample_rows, generator, least_span)
         self._rows_per_row = {names: count / max(1, sizes.rows) for names, count in sizes.counted.items()}
-        self._rows = 0
+        self.rows_arrived, self._rows = self._rows, 0
         return sizes
+
+    @property
+    def seconds(self) -> float:
+        """What a measurement takes by the cost model."""
+        return self.statistics.measuring_seconds(self._coefficients)
 
     def _is_due(self, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
         if self._rows < self.policy.least_rows:
@@ -76,7 +83,7 @@ class Measuring:
             return True
         if self._budget >= 0 and self._rows >= self.policy.measure_every * self.statistics.held_rows():
             return True
-        if self._budget < -_MOST_CREDIT * self.statistics.measuring_seconds(self._coefficients):
+        if self._budget < -_MOST_CREDIT * self.seconds:
             return False
         return has_changed or (expects_change is not None and expects_change(self._rows))
 
@@ -103,4 +110,4 @@ class Measuring:
 
     def _most_budget(self) -> float:
         """Time that may be saved up for later measurements: that of a few."""
-        return 4 * self.statistics.measuring_seconds(self._coefficients)
+        return 4 * self.seconds

@@ -15,15 +15,22 @@ from rich.text import Text
 from midstream.adaptation.controller import MOST_DECISIONS, duration_text
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.policy import Adaptation
+from midstream.algebra.stream import TimeDomain
 from midstream.cli.failures import DONE
 from midstream.cli.output import Output
 from midstream.errors import BadArgument, BadOption, did_you_mean, quoted
+from midstream.planning.cost.statistics import JoinKeys, StreamStatistics
 from midstream.runtime.messages import AdaptationEntry
 from midstream.runtime.remote import RemoteQuery
 
-__all__ = ["AdaptationView", "advise", "chosen_adaptation"]
+__all__ = ["AdaptationView", "advise", "chosen_adaptation", "stream_text"]
 
 SHOWN_DECISIONS = 10
+SHOWN_KEYS = 5
+_HOT = 0.01
+"""The share of a join's pairs from which on a key is shown."""
+_UNEVEN = 1.2
+"""From which imbalance on it is said how much work the slowest cell has."""
 _OPTIONS = tuple(name for name in Adaptation.__struct_fields__ if name not in ("mode", "coefficients"))
 
 
@@ -70,12 +77,18 @@ class AdaptationView:
     latest: AdaptationEntry | None
     decisions: list[Decision]
     """The latest 1,000."""
+    streams: tuple[StreamStatistics, ...]
+    hot_keys: tuple[JoinKeys, ...]
+    domain: TimeDomain
 
     @classmethod
     def of(cls, remote: RemoteQuery) -> AdaptationView:
         entries = remote.adaptation()
         decisions = [entry.decision for entry in entries if entry.decision is not None]
-        return cls(entries[-1] if entries else None, decisions[-MOST_DECISIONS:])
+        status = remote.status()
+        streams, keys = ((), ()) if status is None else (status.streams, status.hot_keys)
+        domain = remote.query.plan().time_domain
+        return cls(entries[-1] if entries else None, decisions[-MOST_DECISIONS:], streams, keys, domain)
 
     @property
     def mode(self) -> str:
@@ -85,6 +98,11 @@ class AdaptationView:
     def is_pinned(self) -> bool:
         return self.latest is not None and self.latest.state.is_pinned
 
+    @property
+    def failures(self) -> int:
+        """How often adaptation itself has failed."""
+        return sum(decision.failure is not None for decision in self.decisions)
+
     def document(self) -> dict[str, Any]:
         """As data; of the decisions only the latest ones."""
         latest = self.latest
@@ -93,6 +111,9 @@ class AdaptationView:
             "is_pinned": self.is_pinned,
             "regret": 0.0 if latest is None else latest.state.regret,
             "considerations": 0 if latest is None else latest.state.number,
+            "failures": self.failures,
+            "streams": msgspec.to_builtins(self.streams),
+            "hot_keys": msgspec.to_builtins(self.hot_keys),
             "policy": None if latest is None else msgspec.to_builtins(latest.policy),
             "decisions": [_document(decision) for decision in self.decisions[-SHOWN_DECISIONS:]],
         }
@@ -106,7 +127,10 @@ class AdaptationView:
             f"decisions: {self.latest.state.number:,}, changes: {changes:,}" if self.decisions else "no decision yet"
         )
         pinned = ", pinned: a person chose the plan" if self.is_pinned else ""
-        return f"{self.mode}, {counts}{pinned}"
+        failures = f", failures: {self.failures:,}" if self.failures else ""
+        latest = self.decisions[-1] if self.decisions else None
+        slowest = "" if latest is None or not _is_uneven(latest) else f", {_slowest(latest)}"
+        return f"{self.mode}, {counts}{failures}{pinned}{slowest}"
 
     def shown(self, control: Path) -> RenderableType:
         """The latest consideration, and a list of those before it."""
@@ -126,7 +150,13 @@ class AdaptationView:
                 parts.append(Text("Nothing has been measured yet: that takes two micro-batches with enough rows."))
             return Group(*parts)
         latest = self.decisions[-1]
-        parts += [_figures(latest), _joins(latest.joins), Text(f"{latest.outcome}: {latest.reason}")]
+        if latest.failure is None:
+            parts += [_figures(latest), _joins(latest.joins)]
+        parts.append(Text(f"{latest.outcome}: {latest.reason}"))
+        if self.streams:
+            parts.append(_inputs(self.streams, self.domain))
+        if self.hot_keys:
+            parts.append(_hot_keys(self.hot_keys))
         if self.is_pinned:
             parts.append(
                 Text(f"To let it decide again, continue it with midstream run --resume {control} --adapt auto.")
@@ -154,6 +184,8 @@ def _figures(decision: Decision) -> Table:
     table.add_row("decision", f"#{decision.number}, after micro-batch {decision.push:,}")
     table.add_row("plan in force", Text(decision.plan), f"{duration_text(decision.seconds_now)} per 1,000 rows")
     table.add_row("cheapest plan", Text(decision.best), f"{duration_text(decision.seconds_best)} per 1,000 rows")
+    if decision.cell is not None and decision.failure is None:
+        table.add_row("decided by", _slowest(decision))
     table.add_row("lost so far", duration_text(decision.regret))
     if decision.strategy is not None:
         table.add_row("a change costs", f"{duration_text(decision.migration)} by {decision.strategy}")
@@ -179,6 +211,51 @@ def _joins(joins: Sequence[ConsideredJoin]) -> Table:
             "" if join.q_error is None else f"{join.q_error:.2f}",
             f"{join.seconds / whole if whole else 0:.0%}",
         )
+    return table
+
+
+def _is_uneven(decision: Decision) -> bool:
+    return decision.cell is not None and decision.imbalance >= _UNEVEN
+
+
+def _slowest(decision: Decision) -> str:
+    uneven = f": {decision.imbalance:.1f} times the work of an average cell" if _is_uneven(decision) else ""
+    return f"slowest cell {decision.cell}{uneven}"
+
+
+def stream_text(windows: Sequence[StreamStatistics], domain: TimeDomain) -> str:
+    """A stream in a few words: how fast it is, how much is late, how much passes the conditions of each window."""
+    if not windows:
+        return ""
+    parts = []
+    if windows[0].rate is not None:
+        rate = windows[0].rate
+        unit = "tick" if domain.timestamp is None else "second"
+        parts.append(f"{f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} rows per {unit} of event time")
+    if windows[0].late_share:
+        parts.append(f"{windows[0].late_share:.1%} late")
+    parts += [f"{one.selectivity:.0%} selected as {one.alias}" for one in windows if (one.selectivity or 1) < 1]
+    return ", ".join(parts)
+
+
+def _inputs(streams: Sequence[StreamStatistics], domain: TimeDomain) -> Table:
+    table = Table("input", "lately", title="streams", title_justify="left")
+    for one in streams:
+        name = one.alias if one.alias == one.stream else f"{one.stream} {one.alias}"
+        table.add_row(Text(name), Text(stream_text([one], domain)))
+    return table
+
+
+def _hot_keys(joins: Sequence[JoinKeys]) -> Table:
+    """For each join the keys that make most pairs."""
+    table = Table("join in force", "key", "most frequent values, and their share of the pairs", title="hot keys",
+                  title_justify="left")  # fmt: skip
+    for join in joins:
+        keys = sorted({key.value: key for key in (*join.left, *join.right)}.values(), key=lambda key: -key.pairs)
+        shown = ", ".join(f"{key.value} ({key.pairs:.0%})" for key in keys[:SHOWN_KEYS] if key.pairs >= _HOT)
+        sides = [" ".join(aliases) for aliases in join.inputs]
+        equal = (f"{left} = {right}" for left, right in zip(*join.key, strict=True))
+        table.add_row(Text(" ⋈ ".join(sides)), Text(", ".join(equal)), Text(shown or f"none makes {_HOT:.0%}"))
     return table
 
 

@@ -21,15 +21,12 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
-from midstream.adaptation.measured_sizes import MeasuredSizes
-from midstream.adaptation.measuring import Measuring
-from midstream.adaptation.policy import Adaptation
+from midstream.adaptation.cell_measuring import CellMeasuring
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.engine.output import output_schema, to_record_batches
 from midstream.engine.state.window_store import Rows, WindowProgress
 from midstream.migration.state_matching import Completion
-from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.command_handler import CommandHandler
@@ -61,9 +58,7 @@ class DurableCell:
         self._counted_in = counted_in(default)
         self._commands = CommandHandler(self.cell, self.time, setup.query)
         self._commands.adaptation = setup.adaptation
-        self._measuring: Measuring | None = None
-        self._sizes: MeasuredSizes | None = None
-        """What was measured after the last micro-batch."""
+        self._measuring: CellMeasuring | None = None
         self._log = SegmentLog(self.cell.windows)
         self.version = ""
         self.batches = 0
@@ -128,23 +123,15 @@ class DurableCell:
         at_least, has_changed = self._commands.obey(commands, self.streams)
         self._manifest_changed |= has_changed
         if self._commands.adaptation != (None if self._measuring is None else self._measuring.policy):
-            self._measuring = self._new_measuring(self._commands.adaptation)
+            policy = self._commands.adaptation
+            self._measuring = None if policy is None else CellMeasuring(policy, self.cell.executor)
         rows = self._in_time(self.rows_of(packs))
         for batch in self.cell.push(rows, self.time.advance(at_least)):
             for start in range(0, len(batch), PIECE_ROWS):
                 piece = batch.sliced(start, min(len(batch), start + PIECE_ROWS))
                 yield from to_record_batches(piece, self.output_schema)
-        self._measure(sum(len(part) for part in rows.values()))
-
-    def _new_measuring(self, policy: Adaptation | None) -> Measuring | None:
-        if policy is None:
-            return None
-        return Measuring(policy, policy.coefficients or CostCoefficients(), self.cell.executor)
-
-    def _measure(self, rows: int) -> None:
-        """Measure the joins if that is due, after a micro-batch that brought so many rows."""
-        sizes = None if self._measuring is None else self._measuring.after_push(self.cell.executor, rows)
-        self._sizes = None if sizes is None else MeasuredSizes.of(sizes)
+        if self._measuring is not None:
+            self._measuring.after_batch(self.cell.executor, sum(len(part) for part in rows.values()))
 
     def rows_of(self, packs: Iterable[bytes | pa.Buffer]) -> dict[str, Rows]:
         """The rows in packs, by window; what was seen of the streams is noted."""
@@ -240,8 +227,10 @@ class DurableCell:
             segment_rows=self._log.rows,
             bytes_written=self.last_bytes,
             rebuild_seconds=self.rebuild_seconds,
-            rows_received=sum(self.cell.windows.ends().values()),
-            sizes=self._sizes,
+            latest=dict(self.time.latest),
+            received=self.cell.windows.received(),
+            sizes=None if self._measuring is None else self._measuring.sizes,
+            measuring_failure=None if self._measuring is None else self._measuring.failure,
         )
 
     def _plan_in_force(self) -> tuple[str, PlanJson]:

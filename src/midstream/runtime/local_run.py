@@ -314,8 +314,12 @@ class LocalRun:
         proposal = self._adapter.after_push(self._cell.executor, arrived, self._pushes, self.watermark)
         if proposal is not None:
             number = self._adapter.controller.decisions[-1].number
-            self._deciding = self._migrate(proposal.plan, proposal.strategy, {}, number)
-            self._adapter.controller.plan_changed()
+            try:
+                self._deciding = self._migrate(proposal.plan, proposal.strategy, {}, number)
+            except MigrationRefused as problem:
+                self._adapter.controller.withdraw(f"The change was refused: {problem.message}.")
+            else:
+                self._adapter.controller.plan_changed()
 
     def _queue_changes(self) -> None:
         """Queue events of migrations that have come to another state."""

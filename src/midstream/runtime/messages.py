@@ -9,7 +9,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 4, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 5, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -31,6 +31,7 @@ from midstream.adaptation.policy import Adaptation
 from midstream.errors import CheckpointMismatch, MalformedMessage
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.record import MigrationFigures
+from midstream.planning.cost.statistics import JoinKeys, StreamStatistics
 from midstream.runtime.query_fingerprint import QueryFingerprint
 from midstream.runtime.stream_counters import StreamCounters
 
@@ -67,7 +68,7 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 4
+CONTROL_FORMAT = 5
 """The format of query.json, status.json, adaptation.jsonl and commands."""
 STATE_FORMAT = 8
 """The format of what is in a state backend."""
@@ -226,10 +227,19 @@ class CellFigures(RunFigures, frozen=True, kw_only=True):
     bytes_written: int
     rebuild_seconds: float | None
     """How long it took to restore the cell, if that was necessary for this micro-batch."""
-    rows_received: int = 0
-    """How many rows its windows have received since the query began, each window counted for itself."""
+    latest: dict[str, int] = {}
+    """By stream: the latest event time seen, in ticks."""
+    received: dict[str, int] = {}
+    """By the fingerprint of a window: how many rows have entered it since the query began."""
     sizes: MeasuredSizes | None = None
     """Sizes of joins, if they were measured after this micro-batch."""
+    measuring_failure: str | None = None
+    """Why that failed, if it did."""
+
+    @property
+    def rows_received(self) -> int:
+        """How many rows its windows have received since the query began, each window counted for itself."""
+        return sum(self.received.values())
 
 
 # What is known of a query
@@ -314,6 +324,9 @@ class Status(Message, frozen=True, kw_only=True):
     """The numbers of earlier ones that were refused or unchanged; the others are completed."""
     metrics: ClusterMetrics
     rates: Rates
+    streams: tuple[StreamStatistics, ...] = ()
+    hot_keys: tuple[JoinKeys, ...] = ()
+    """Of a query that adapts, over all cells."""
     has_ended: bool
     """Whether the streams have ended, and all results are committed."""
     reported: float

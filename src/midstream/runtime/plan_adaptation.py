@@ -15,6 +15,7 @@ is asked for again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,17 +25,23 @@ import msgspec
 from midstream.adaptation.calibration import calibrate
 from midstream.adaptation.controller import MOST_DECISIONS, Controller, ControllerState
 from midstream.adaptation.decisions import Decision
-from midstream.adaptation.measured_sizes import MeasuredSizes
+from midstream.adaptation.hot_keys import hot_keys_over_cells
+from midstream.adaptation.measured_sizes import MeasuredSizes, sizes_over_cells
+from midstream.adaptation.pause import Pause
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.errors import MidstreamError
 from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.sizes import PlanSizes
+from midstream.planning.cost.statistics import JoinKeys
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import AdaptationEntry, CellFigures, ClusterMetrics, PlanJson
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.run import Migration
 
 __all__ = ["PlanAdaptation"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -48,6 +55,8 @@ class _Cell:
     sizes: MeasuredSizes | None = None
     """The latest sizes, and the plan that was in force when they were measured."""
     plan: PlanJson | None = None
+    hot_keys: tuple[JoinKeys, ...] = ()
+    """As they were counted last, with the plan in force."""
 
 
 class PlanAdaptation:
@@ -70,6 +79,9 @@ class PlanAdaptation:
         """The cells that have reported the micro-batch under way."""
         self._has_new_sizes = False
         self._is_ready = False
+        self._failures: list[tuple[int, str]] = []
+        """The cells in which measuring has failed, and why, as far as it is not noted yet."""
+        self._pause = Pause("micro-batches")
         entries = control.adaptation()
         self._entries = entries
         self._must_rewrite = True
@@ -158,10 +170,13 @@ class PlanAdaptation:
             known = self._cells[number] = _Cell(figures.batches, figures.rows_received, before)
         known.batches, known.received = figures.batches, figures.rows_received
         if figures.plan_json != known.plan:
-            known.sizes = known.plan = None
+            known.sizes, known.plan, known.hot_keys = None, None, ()
         if figures.sizes is not None:
             known.sizes, known.plan = figures.sizes, figures.plan_json
+            known.hot_keys = known.hot_keys if figures.sizes.hot_keys is None else figures.sizes.hot_keys
             self._has_new_sizes = True
+        if figures.measuring_failure is not None:
+            self._failures.append((number, figures.measuring_failure))
         if len(self._reported) == self._count:
             self._reported.clear()
             self._is_ready |= self._has_new_sizes
@@ -200,12 +215,24 @@ class PlanAdaptation:
             controller = self._controller
             if controller is None or controller.policy.mode == "off" or metrics.finished:
                 return
+            self._note_failures(controller, plan, metrics)
             measured = self._measured(in_force)
-            if not measured:
+            if not measured or not self._pause.is_over(metrics.batches):
                 return
-            sizes, rows = [sent.sizes() for sent, _ in measured], [count for _, count in measured]
             before = controller.state.number
-            proposal = controller.consider(plan, sizes, rows, metrics.batches, metrics.watermark)
+            proposal = None
+            try:
+                proposal = controller.consider(
+                    plan,
+                    [sent.sizes() for _, sent, _ in measured],
+                    [rows for _, _, rows in measured],
+                    metrics.batches,
+                    metrics.watermark,
+                    [number for number, _, _ in measured],
+                )
+            except Exception as problem:
+                reason = self._pause.begin(problem, metrics.batches)
+                controller.note_failure(plan, reason, metrics.batches, metrics.watermark)
             if controller.state.number == before:
                 return
             if proposal is not None:
@@ -219,15 +246,36 @@ class PlanAdaptation:
                     controller.withdraw(f"The change could not be submitted: {problem.message}.")
             self._note(controller.decisions[-1])
 
-    def _measured(self, in_force: PlanJson) -> list[tuple[MeasuredSizes, int]]:
+    def statistics(self) -> tuple[PlanSizes | None, tuple[JoinKeys, ...]]:
+        """The latest sizes and hot keys of all cells together; None before a cell has measured the plan in force."""
+        with self._reports:
+            cells = [cell for _, cell in sorted(self._cells.items())]
+            sizes = [cell.sizes for cell in cells if cell.sizes is not None]
+            keys = [cell.hot_keys for cell in cells]
+        return sizes_over_cells([sent.sizes() for sent in sizes]) if sizes else None, hot_keys_over_cells(keys)
+
+    def _note_failures(self, controller: Controller, plan: Plan, metrics: ClusterMetrics) -> None:
+        """Note where measuring has failed in a cell."""
+        with self._reports:
+            failures, self._failures = self._failures, []
+        if failures:
+            # Without that cell, nobody knows which one is the slowest.
+            self._pause.extend(metrics.batches)
+        for cell, failure in failures:
+            reason = f"In cell {cell}: {failure}"
+            _LOG.warning("%s", reason)
+            controller.note_failure(plan, reason, metrics.batches, metrics.watermark, cell)
+            self._note(controller.decisions[-1])
+
+    def _measured(self, in_force: PlanJson) -> list[tuple[int, MeasuredSizes, int]]:
         """If there is something new: the latest sizes of each cell, with this plan, and its rows since the last call
         that gave some."""
         with self._reports:
             if not self._is_ready:
                 return []
             self._is_ready = False
-            cells = [cell for _, cell in sorted(self._cells.items()) if cell.plan == in_force]
-            found = [(c.sizes, c.received - c.considered) for c in cells if c.sizes is not None]
+            cells = [(number, cell) for number, cell in sorted(self._cells.items()) if cell.plan == in_force]
+            found = [(n, c.sizes, c.received - c.considered) for n, c in cells if c.sizes is not None]
             if found:
                 for cell in self._cells.values():
                     cell.considered = cell.received

@@ -26,6 +26,7 @@ from midstream.runtime.messages import (
     RunMetrics,
 )
 from midstream.runtime.stream_counters import StreamCounters, counted_in
+from midstream.runtime.stream_statistics import StreamsSeen
 
 __all__ = ["Progress", "RateMeter"]
 
@@ -53,6 +54,7 @@ class Progress:
         self._rebuilds = 0
         self._query: str | None = None
         self._latest_outcome = 0
+        self._copies_in = {w.fingerprint: partitioning.replication(w.identity) for w in plan.windows()}
         windows = counted_in(plan)
         self._copies = {stream: partitioning.replication(identity) for stream, identity in windows.items()}
         self._last_rows = dict.fromkeys(windows, 0)
@@ -128,6 +130,20 @@ class Progress:
                 seconds=max((figures.seconds for figures in cells), default=0.0),
                 cells=cells,
             )
+
+    def streams_seen(self) -> StreamsSeen:
+        """What was counted of the streams in all cells together, each row once."""
+        metrics = self.metrics()
+        latest: dict[str, int] = {}
+        received: dict[str, float] = {}
+        for cell in metrics.cells:
+            for stream, instant in cell.latest.items():
+                latest[stream] = max(latest.get(stream, BEGINNING), instant)
+            for window, rows in cell.received.items():
+                received[window] = received.get(window, 0.0) + rows / self._copies_in.get(window, 1)
+        selects = (one for one in metrics.operators if one.kind == "select")
+        selected = {one.subplan: (one.rows_in, one.rows_out) for one in selects}
+        return StreamsSeen(metrics.streams, latest, received, selected)
 
     @property
     def query(self) -> str | None:

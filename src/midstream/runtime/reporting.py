@@ -22,6 +22,7 @@ import msgspec
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.errors import MalformedMessage
+from midstream.planning.cost.statistics import Statistics
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import (
     CellFigures,
@@ -37,6 +38,7 @@ from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress, RateMeter
 from midstream.runtime.run import Listeners, Migration, ProgressEvent
 from midstream.runtime.state_backend import CellsBegun
+from midstream.runtime.stream_statistics import StreamMeter
 
 __all__ = ["Report"]
 
@@ -63,6 +65,9 @@ class Report:
         self._idle_after = idle_after
         self._adaptation = adaptation
         self._rates = RateMeter()
+        self._streams = StreamMeter()
+        self._streams_noted = 0
+        """The micro-batch after which the streams were noted last."""
         self._writes = _Later()
         self._writing = threading.Lock()
         self._has_ended = False
@@ -125,6 +130,11 @@ class Report:
         """Rows and results per second."""
         return self._rates.after(self.metrics())
 
+    def statistics(self) -> Statistics:
+        """The sizes of the joins, the streams and the hot keys, over all cells."""
+        sizes, keys = (None, ()) if self._adaptation is None else self._adaptation.statistics()
+        return Statistics(sizes, self._streams.statistics(self.plan), keys)
+
     def take(self, figures: list[str]) -> None:
         """A task has ended, and reports its cells. Spark's scheduler waits for this: what takes time comes later."""
         cells = [msgspec.json.decode(text, type=CellFigures) for text in figures]
@@ -151,11 +161,14 @@ class Report:
                     self._control.write(DeclareIdle(stream=stream, rows=rows), self.metrics().query)
                     self._progress.asked(stream, rows)
             metrics = self.metrics()
+            self._streams.note(self._progress.streams_seen(), metrics.batches <= self._streams_noted)
+            self._streams_noted = metrics.batches
             if metrics.query not in (None, self._claimed_for):
                 self._control.claim(str(metrics.query))
                 self._claimed_for = metrics.query
             plan = self.plan
             history = self.history()
+            statistics = self.statistics()
             shown, earlier = entries_shown([(migration.number, migration.state) for migration in history])
             status = Status(
                 plan=plan.explain(),
@@ -164,6 +177,8 @@ class Report:
                 earlier=earlier,
                 metrics=metrics,
                 rates=self._rates.after(metrics),
+                streams=statistics.streams,
+                hot_keys=statistics.hot_keys,
                 has_ended=self._has_ended,
                 reported=time.time(),
             )

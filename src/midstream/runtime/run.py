@@ -4,6 +4,7 @@ run.migrate(plan, strategy)   a Migration: a handle whose state and figures are 
 run.history()                 all migrations, in the order they were submitted
 run.metrics()                 counts since the query began, and what it holds now
 run.decisions()               what adaptation considered and decided
+run.statistics()              streams, sizes of joins, hot keys
 run.subscribe(listener)       calls the listener with a MigrationEvent or a ProgressEvent
 run.plan, run.migrating       the plan in force, and whether a change of it is still running
 """
@@ -22,6 +23,7 @@ import msgspec
 from midstream.adaptation.decisions import Decision
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan
+from midstream.planning.cost.statistics import Statistics
 from midstream.runtime.messages import CellMigration, MigrationOutcome, MigrationState, RunMetrics
 
 __all__ = ["Event", "Listener", "Listeners", "Migration", "MigrationEvent", "ProgressEvent", "Run"]
@@ -179,6 +181,9 @@ class Run(Protocol):
 
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why."""
+
+    def statistics(self) -> Statistics:
+        """What is known of its streams and joins."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call the listener with every event from now on; gives a function that ends this."""

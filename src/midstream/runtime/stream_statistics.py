@@ -9,7 +9,7 @@ Spark, where cells count, and the driver adds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from midstream.algebra.plan import Plan, Project, Select, Window
@@ -43,50 +43,53 @@ class StreamMeter:
     def __init__(self) -> None:
         self._seen: deque[StreamsSeen] = deque(maxlen=MOST_PUSHES + 1)
 
-    def note(self, seen: StreamsSeen) -> None:
-        """A push or a micro-batch is over."""
+    def note(self, seen: StreamsSeen, is_same_push: bool = False) -> None:
+        """So much was counted after a push or a micro-batch; or after the same as last time, of which more is known."""
+        if is_same_push and self._seen:
+            self._seen.pop()
         self._seen.append(seen)
 
     def statistics(self, plan: Plan) -> tuple[StreamStatistics, ...]:
         """Of each window of the plan in force; after the first push, since the beginning."""
-        if not self._seen:
-            return ()
-        before = self._seen[0] if len(self._seen) > 1 else StreamsSeen()
-        return tuple(self._of(window, selections, before) for window, selections in _windows(plan))
+        # Another thread may note something meanwhile.
+        span = list(self._seen)
+        return tuple(_of(window, selections, span) for window, selections in _windows(plan)) if span else ()
 
-    def _of(self, window: Window, selections: tuple[Select, ...], before: StreamsSeen) -> StreamStatistics:
-        name, now = window.stream.name, self._seen[-1]
-        counted, earlier = (seen.streams.get(name) or StreamCounters() for seen in (now, before))
-        rows, late = counted.rows - earlier.rows, counted.late - earlier.late
-        in_time = counted.in_time - earlier.in_time
-        entered = now.received.get(window.fingerprint, 0) - before.received.get(window.fingerprint, 0)
-        is_known = in_time > 0 and window.fingerprint in now.received
-        selectivity = min(1.0, entered / in_time) if is_known else None
-        for selection in selections:
-            into, out = (
-                now.selected.get(selection.fingerprint, (0, 0))[i] - before.selected.get(selection.fingerprint, (0, 0))[i]
-                for i in range(2)
-            )
-            if selectivity is not None and into > 0:
-                selectivity *= out / into
-        return StreamStatistics(
-            alias=window.alias,
-            stream=name,
-            rows=rows,
-            rate=self._rate(window),
-            late_share=late / rows if rows else 0.0,
-            selectivity=selectivity,
+
+def _of(window: Window, selections: tuple[Select, ...], span: Sequence[StreamsSeen]) -> StreamStatistics:
+    name, now, before = window.stream.name, span[-1], span[0] if len(span) > 1 else StreamsSeen()
+    counted, earlier = (seen.streams.get(name) or StreamCounters() for seen in (now, before))
+    rows, late = counted.rows - earlier.rows, counted.late - earlier.late
+    in_time = counted.in_time - earlier.in_time
+    entered = now.received.get(window.fingerprint, 0) - before.received.get(window.fingerprint, 0)
+    is_known = in_time > 0 and window.fingerprint in now.received
+    selectivity = min(1.0, entered / in_time) if is_known else None
+    for selection in selections:
+        into, out = (
+            now.selected.get(selection.fingerprint, (0, 0))[i] - before.selected.get(selection.fingerprint, (0, 0))[i]
+            for i in range(2)
         )
+        if selectivity is not None and into > 0:
+            selectivity *= out / into
+    return StreamStatistics(
+        alias=window.alias,
+        stream=name,
+        rows=rows,
+        rate=_rate(window, span),
+        late_share=late / rows if rows else 0.0,
+        selectivity=selectivity,
+    )
 
-    def _rate(self, window: Window) -> float | None:
-        """Rows in time per unit of event time, since the first push after which the stream had an event time."""
-        name, now = window.stream.name, self._seen[-1]
-        before = next((seen for seen in self._seen if seen.latest.get(name, BEGINNING) != BEGINNING), now)
-        ticks = now.latest.get(name, BEGINNING) - before.latest.get(name, BEGINNING)
-        if ticks <= 0:
-            return None
-        rows = now.streams[name].in_time - before.streams[name].in_time
-        return rows / ticks * (1 if window.time_domain.timestamp is None else _TICKS_PER_SECOND)
+
+def _rate(window: Window, span: Sequence[StreamsSeen]) -> float | None:
+    """Rows in time per unit of event time, since the first push after which the stream had an event time."""
+    name, now = window.stream.name, span[-1]
+    before = next((seen for seen in span if seen.latest.get(name, BEGINNING) != BEGINNING), now)
+    ticks = now.latest.get(name, BEGINNING) - before.latest.get(name, BEGINNING)
+    if ticks <= 0:
+        return None
+    rows = now.streams[name].in_time - before.streams[name].in_time
+    return rows / ticks * (1 if window.time_domain.timestamp is None else _TICKS_PER_SECOND)
 
 
 def _windows(plan: Plan) -> Iterator[tuple[Window, tuple[Select, ...]]]:

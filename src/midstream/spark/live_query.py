@@ -48,6 +48,7 @@ from midstream.errors import (
 )
 from midstream.execution.just_in_time import JustInTime
 from midstream.planned_query import PlannedQuery
+from midstream.planning.cost.statistics import Statistics
 from midstream.planning.partitioning import partition
 from midstream.runtime.cell import MOST_RECORDS
 from midstream.runtime.cell_setup import CellSetup
@@ -188,6 +189,14 @@ class LiveQuery:
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why: the latest 1,000, also from before a restart."""
         return [] if self._adaptation is None else self._adaptation.decisions()
+
+    def statistics(self) -> Statistics:
+        """The sizes of the query's joins, its streams and hot keys: for people, ``query.plans`` and ``query.explain``.
+
+        They are put together from the latest figures of all cells. Sizes and hot keys are there when the query adapts,
+        and some cell has measured the plan in force.
+        """
+        return self._report.statistics()
 
     def switch_just_in_time(self, just_in_time: bool | JustInTime) -> int:
         """Switch just-in-time processing on or off with the next micro-batch, in every cell.
