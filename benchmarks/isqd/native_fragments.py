@@ -121,6 +121,11 @@ class NativeFragments:
             self.check()
             time.sleep(0.02)
 
+    def end(self) -> None:
+        for query in self.running.values():
+            query.stop()
+        self.spark.stop()
+
     def check(self) -> None:
         for name, query in self.running.items():
             if query.exception() is not None:
@@ -159,6 +164,7 @@ def run(folder: Path, queries: int, changes: int, quiet_s: float, every_s: float
     while (latencies := latencies_so_far()).missing and time.time() < until:
         native.check()
         time.sleep(0.5)
+    native.end()
     # A fragment is stopped and started: two calls, one fragment.
     return Outcome.of(latencies, quiet, done, (calls / 2, calls))
 
