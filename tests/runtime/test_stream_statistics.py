@@ -130,9 +130,13 @@ def test_cells_together_give_what_one_process_gives(cells):
     assert [one.alias for one in there] == [one.alias for one in here] == ["a", "b", "c"]
     for one, other in zip(there, here, strict=True):
         assert one.rows == other.rows
-        assert one.selectivity == pytest.approx(other.selectivity, rel=0.05)
-        assert one.rate == pytest.approx(other.rate, rel=0.05)
-        # On Spark, rows that no window wants are not sent, and nobody sees that some of them are late.
-        assert one.late_share <= other.late_share
         if one.alias != "a":
-            assert one.late_share == pytest.approx(other.late_share, abs=0.01)
+            assert one.late_share == pytest.approx(other.late_share, abs=0.001)
+            assert one.rate == pytest.approx(other.rate, rel=0.001)
+            assert one.selectivity == other.selectivity == 1.0
+        else:
+            # On Spark, rows that no window wants are not sent, and nobody sees that some of them are late: of ten rows
+            # one is.
+            assert 0.5 * other.late_share > one.late_share > 0.01
+            assert 0.8 < one.selectivity / other.selectivity < 1
+            assert 1 < one.rate / other.rate < 1.2
