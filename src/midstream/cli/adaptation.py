@@ -147,7 +147,7 @@ class AdaptationView:
             parts.append(Text(f"adaptation: {self.line()}", style="bold"))
         if not self.decisions:
             if self.mode != "off":
-                parts.append(Text("Nothing has been measured yet: that takes two micro-batches with enough rows."))
+                parts.append(Text("Nothing has been measured yet: that takes a micro-batch with enough rows."))
             return Group(*parts)
         latest = self.decisions[-1]
         if latest.failure is None:
