@@ -15,6 +15,7 @@ from midstream.planning.cost import HotKey, JoinKeys
 from tests.adaptation.test_sampling import chain, rows
 
 WINDOW = 250
+INTEGER = pa.int64()
 
 
 def skewed(generator: np.random.Generator, count: int) -> np.ndarray:
@@ -23,14 +24,14 @@ def skewed(generator: np.random.Generator, count: int) -> np.ndarray:
     return np.where(drawn < 0.33, 0, np.where(drawn < 0.43, 7, generator.integers(100, 1_000, count)))
 
 
-def two(kind: pa.DataType = pa.int64()) -> ContinuousQuery:
+def two(kind: pa.DataType = INTEGER) -> ContinuousQuery:
     streams = [Stream(name, pa.schema({"ts": pa.int64(), "k": kind}), "ts") for name in "ab"]
     return ContinuousQuery(
         f"SELECT a.ts AS t FROM a [RANGE {WINDOW}], b [RANGE {WINDOW}] WHERE a.k = b.k", streams=streams
     )
 
 
-def table(start: int, keys, kind: pa.DataType = pa.int64()) -> pa.Table:
+def table(start: int, keys, kind: pa.DataType = INTEGER) -> pa.Table:
     times = start + np.sort(np.arange(len(keys)) % 100)
     return pa.table({"ts": times, "k": pa.array(list(keys), kind)})
 

@@ -13,6 +13,7 @@ from midstream.adaptation.sampling import GROUPS
 from midstream.adaptation.statistics import QueryStatistics
 from midstream.planning.cost.sizes import standard_error
 from midstream.testing.choices import SeededChoices
+from tests.adaptation.skew import q_errors
 from tests.property.random_joins import random_joins, random_rows
 
 ALL = 1_000_000
@@ -212,3 +213,14 @@ def test_tuples_held_are_measured_too_also_those_that_no_plan_in_force_holds(ord
                 there = sum(len(batch) for batch in side.tuples_held())
                 assert held[names] == pytest.approx(there, rel=0.02), names
     assert held[frozenset("bc")] > 10 * float(block.increments[0b0110].mean())
+
+
+@pytest.mark.parametrize("are_apart", [False, True])
+def test_hot_keys_do_not_mislead_a_sample(are_apart):
+    """Zipf 1: half of the estimates are at most twice too large or too small, for every number of inputs."""
+    errors: dict[int, list[float]] = {2: [], 3: [], 4: []}
+    for seed in range(10):
+        for names, (error, size) in q_errors(1.0, are_apart, 10_000, seed).items():
+            assert size > 100
+            errors[len(names)].append(error)
+    assert all(np.median(found) <= 2 for found in errors.values()), errors
