@@ -137,6 +137,7 @@ class PlanAdaptation:
             is_first = self._controller is None
             controller = self._replace(policy, keep=True)
             self._since = self._control.last_number
+            self._pause = Pause("micro-batches")
             if is_first:
                 self._query = query
                 self._adopt(controller)
@@ -246,13 +247,17 @@ class PlanAdaptation:
                     controller.withdraw(f"The change could not be submitted: {problem.message}.")
             self._note(controller.decisions[-1])
 
-    def statistics(self) -> tuple[PlanSizes | None, tuple[JoinKeys, ...]]:
-        """The latest sizes and hot keys of all cells together; None before a cell has measured the plan in force."""
+    def sizes(self) -> PlanSizes | None:
+        """The latest sizes of all cells together; None before a cell has measured the plan in force."""
         with self._reports:
-            cells = [cell for _, cell in sorted(self._cells.items())]
-            sizes = [cell.sizes for cell in cells if cell.sizes is not None]
-            keys = [cell.hot_keys for cell in cells]
-        return sizes_over_cells([sent.sizes() for sent in sizes]) if sizes else None, hot_keys_over_cells(keys)
+            sent = [cell.sizes for _, cell in sorted(self._cells.items()) if cell.sizes is not None]
+        return sizes_over_cells([sizes.sizes() for sizes in sent]) if sent else None
+
+    def hot_keys(self) -> tuple[JoinKeys, ...]:
+        """Those that cells counted last, together."""
+        with self._reports:
+            found = [cell.hot_keys for _, cell in sorted(self._cells.items())]
+        return hot_keys_over_cells(found)
 
     def _note_failures(self, controller: Controller, plan: Plan, metrics: ClusterMetrics) -> None:
         """Note where measuring has failed in a cell."""

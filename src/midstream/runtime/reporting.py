@@ -22,7 +22,7 @@ import msgspec
 from midstream.algebra.plan import Plan
 from midstream.algebra.plan_json import plan_to_json
 from midstream.errors import MalformedMessage
-from midstream.planning.cost.statistics import Statistics
+from midstream.planning.cost.statistics import JoinKeys, Statistics
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import (
     CellFigures,
@@ -132,8 +132,11 @@ class Report:
 
     def statistics(self) -> Statistics:
         """The sizes of the joins, the streams and the hot keys, over all cells."""
-        sizes, keys = (None, ()) if self._adaptation is None else self._adaptation.statistics()
-        return Statistics(sizes, self._streams.statistics(self.plan), keys)
+        sizes = None if self._adaptation is None else self._adaptation.sizes()
+        return Statistics(sizes, self._streams.statistics(self.plan), self._hot_keys())
+
+    def _hot_keys(self) -> tuple[JoinKeys, ...]:
+        return () if self._adaptation is None else self._adaptation.hot_keys()
 
     def take(self, figures: list[str]) -> None:
         """A task has ended, and reports its cells. Spark's scheduler waits for this: what takes time comes later."""
@@ -168,7 +171,6 @@ class Report:
                 self._claimed_for = metrics.query
             plan = self.plan
             history = self.history()
-            statistics = self.statistics()
             shown, earlier = entries_shown([(migration.number, migration.state) for migration in history])
             status = Status(
                 plan=plan.explain(),
@@ -177,8 +179,8 @@ class Report:
                 earlier=earlier,
                 metrics=metrics,
                 rates=self._rates.after(metrics),
-                streams=statistics.streams,
-                hot_keys=statistics.hot_keys,
+                streams=self._streams.statistics(plan),
+                hot_keys=self._hot_keys(),
                 has_ended=self._has_ended,
                 reported=time.time(),
             )
