@@ -76,6 +76,17 @@ def test_a_bad_plan_is_replaced_once_and_a_restart_knows_why(spark, tmp_path):
         work(running)
     assert len(RemoteQuery(tmp_path / "control").adaptation()) >= len(live.decisions()) > len(known)
     assert live.history()[0].decision == changed[0].number
+    live.write_status()
+    statistics = live.statistics()
+    assert [one.alias for one in statistics.streams] == [window.alias for window in live.plan.windows()]
+    for one in statistics.streams:
+        # A hundred rows in thirty ticks.
+        assert (one.late_share, one.selectivity) == (0.0, 1.0)
+        assert one.rate == pytest.approx(100 / 30, rel=0.2)
+    assert next(live.query.plans(statistics=statistics)) is not None
+    assert statistics.sizes is not None and "q-error" in live.query.explain(live.plan, statistics=statistics)
+    assert statistics.hot_keys and all(keys.pairs > 0 for keys in statistics.hot_keys)
+    assert RemoteQuery(tmp_path / "control").status().streams == statistics.streams
     live.finish()
     running.processAllAvailable()
     running.stop()

@@ -7,6 +7,7 @@ takes no more than a tenth of the time of the measurements.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -34,20 +35,22 @@ class HotKeyCounter:
     """Counts the hot keys of one cell together with its measurements, when their time allows it."""
 
     def __init__(self) -> None:
-        self._budget: float | None = None
-        """Seconds that may be spent; None before the first count."""
+        self._budget = 0.0
+        """Seconds that may be spent."""
+        self._counted: weakref.ref[Executor] | None = None
+        """The executor of the plan whose keys were counted last."""
 
     def after_measurement(self, executor: Executor, seconds: float) -> tuple[JoinKeys, ...] | None:
         """The hot keys, after a measurement that takes so long by the cost model; None if it is not time yet."""
         joins = _joins(executor)
         cost = sum(_SECONDS_PER_JOIN + _SECONDS_PER_TUPLE * join.state_rows for join in joins)
-        if self._budget is None:
-            # The first count is made at once, and on credit.
-            self._budget = cost
         self._budget += _SHARE * seconds
-        if self._budget < cost:
+        # Those of a new plan are counted at once, and on credit.
+        is_known = self._counted is not None and self._counted() is executor
+        if is_known and self._budget < cost:
             return None
-        self._budget -= cost
+        self._budget = min(self._budget, cost) - cost
+        self._counted = weakref.ref(executor)
         return hot_keys(executor)
 
 
