@@ -182,21 +182,25 @@ class JoinSide(StateHandle):
 
     def key_counts(self) -> tuple[Ints, Ints]:
         """The codes of the different keys of all tuples whose rows are still stored, and how many tuples each has."""
-        codes, counts = self._state.counts_by_code(self.layout.released)
-        if not len(self._unsorted):
-            return codes, counts
-        unsorted = self.index(self._unsorted_batch(self._unsorted.everything()))
-        return added_counts([(codes, counts), unsorted.counts_by_code(self.layout.released)])
+        counts = [state.counts_by_code(self.layout.released) for state in self._sorted()]
+        return added_counts(counts)
 
-    def key_values(self, code: int) -> list[pa.Scalar]:
-        """The values of the key that has this code, of a tuple that is held."""
-        codes = np.array([code])
-        batch = self.batch_of(self._state.between(codes, codes)[1])
-        batch = batch.filtered(batch.valid_to > self.layout.released)
-        if not len(batch):
-            unsorted = self.index(self._unsorted_batch(self._unsorted.everything()))
-            batch = self.batch_of(unsorted.between(codes, codes)[1])
-        return [_value(key, batch.sliced(0, 1))[0] for key in self.keys]
+    def key_values(self, codes: Ints) -> list[list[pa.Scalar]]:
+        """For each code of :meth:`key_counts` the values of the key."""
+        found: dict[int, Ints] = {}
+        for state in self._sorted():
+            found |= state.one_of_each(codes, self.layout.released)
+        if not found:
+            return []
+        batch = self.batch_of(np.stack([found[code] for code in codes.tolist()]))
+        values = [_value(key, batch) for key in self.keys]
+        return [[column[place] for column in values] for place in range(len(codes))]
+
+    def _sorted(self) -> list[JoinState]:
+        """All tuples by key, without sorting for good those that nobody has asked for."""
+        if not len(self._unsorted):
+            return [self._state]
+        return [self._state, self.index(self._unsorted_batch(self._unsorted.everything()))]
 
     def expire(self, frontier: int) -> None:
         """Drop tuples that have ended by the frontier."""

@@ -147,6 +147,17 @@ class JoinState:
                 counts.append(np.diff(starts, append=len(alive)))
         return added_counts(list(zip(codes, counts, strict=True)))
 
+    def one_of_each(self, codes: Ints, ended: int) -> dict[int, Ints]:
+        """For each code that a tuple has which ends after this instant, such a tuple."""
+        found: dict[int, Ints] = {}
+        for run in self._runs:
+            starts, ends = np.searchsorted(run.codes, codes, "left"), np.searchsorted(run.codes, codes, "right")
+            for code, start, end in zip(codes.tolist(), starts, ends, strict=True):
+                alive = np.flatnonzero(run.tuples[start:end, TO] > max(ended, self._frontier))
+                if len(alive):
+                    found[code] = run.tuples[start + alive[0]]
+        return found
+
     def code_after(self, code: int, count: int) -> int | None:
         """A code such that about so many tuples lie between the two; None if there are none from the first on."""
         ahead = [(run, int(np.searchsorted(run.codes, code))) for run in self._runs]
