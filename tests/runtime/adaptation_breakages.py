@@ -11,7 +11,7 @@ from tests.runtime.breakages import DURABLE, LIVE, REPORTING, fault, main
 
 DRIVER, TESTS = "runtime/plan_adaptation.py", "tests/runtime/test_plan_adaptation.py"
 CELL, ADAPTER, CONTROLLER = "adaptation/cell_measuring.py", "adaptation/adapter.py", "adaptation/controller.py"
-RUNNING = "tests/adaptation/test_failing.py"
+RUNNING, CELLS = "tests/adaptation/test_failing.py", "tests/runtime/test_measuring_cells.py"
 
 ALL = (
     fault(
@@ -92,12 +92,12 @@ ALL = (
     fault(
         "a failing measurement fails the cell", CELL,
         "except Exception as problem:", "except ArithmeticError as problem:",
-        f"{TESTS}::test_a_cell_whose_measuring_fails_goes_on",
+        f"{CELLS}::test_a_cell_whose_measuring_fails_goes_on",
     ),
     fault(
         "the driver decides while a cell cannot measure", DRIVER,
         "            self._pause.extend(metrics.batches)\n", "            pass\n",
-        f"{TESTS}::test_the_driver_keeps_the_plan_while_a_cell_cannot_measure",
+        f"{CELLS}::test_the_driver_keeps_the_plan_while_a_cell_cannot_measure",
     ),
     fault(
         "adaptation does not pause after a failure", "adaptation/pause.py",
@@ -107,7 +107,7 @@ ALL = (
     fault(
         "the fastest cell decides", CONTROLLER,
         "slowest = work.index(max(work))", "slowest = work.index(min(work))",
-        f"{TESTS}::test_the_slowest_cell_decides_and_is_named",
+        f"{CELLS}::test_the_slowest_cell_decides_and_is_named",
     ),
     fault(
         "rows sent to several cells count several times", "runtime/progress.py",
@@ -117,7 +117,7 @@ ALL = (
     fault(
         "a cell with a long span counts for more", "adaptation/measured_sizes.py",
         "share * there / sizes.rows if sizes.rows and there else 1.0", "1.0",
-        f"{TESTS}::test_the_sizes_of_all_cells_are_put_together",
+        f"{CELLS}::test_the_sizes_of_all_cells_are_put_together",
     ),
     fault(
         "dead tuples count among the hot keys", "engine/state/join_state.py",
