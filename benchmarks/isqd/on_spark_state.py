@@ -10,9 +10,10 @@ Four sites. The join's state passes from the first over two others to the last, 
   meets another; SR-A: the rows of every second file do, SR-W: those of every file. Measured for one size, and computed
   from that rate for the others.
 
-Measured from the request to the coordinator until the result of a row that arose after the change has been published:
-that includes the protocol's rounds (prepare, mark, connect), each of which waits for micro-batches. Beside it, from
-when the stage has ended at its old place until it is installed at the new one, as the coordinator learns it.
+Measured from the request to the coordinator until the result of a row that arose after the stage had ended at the old
+place (the old place goes on until then) has been published: that includes the protocol's rounds (prepare, mark,
+connect), each of which waits for micro-batches. Beside it, from when the stage has ended at its old place until it is
+installed at the new one, as the coordinator learns it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ ROUNDS = 1
 REPLAYED = 64
 ROWS_PER_FILE = 60_000
 PAYLOAD = 100
+PROBE_SECONDS = 0.5
 JOIN = "q/join-1"
 SWITCHES = {"ISQD": None, "ST": "micro-batches", "ST in transit": "transit"}
 """What ``spark_process`` finds in its file."""
@@ -114,7 +116,7 @@ class Move:
     """One move; seconds."""
 
     flow: float
-    """From the request until the first result of a row that arose after it."""
+    """From the request until the first result of a row that arose after the stage had ended at the old place."""
     transfer: float
     """From the end at the old place until the stage is installed at the new one."""
 
@@ -138,27 +140,43 @@ class MovingJoin:
             self._files += 1
             # Not all at once: Spark would take them in one micro-batch.
             self._probe(self._rows - 1)
+            self._wait_for(self._rows - 1)
 
-    def _probe(self, key: int) -> float:
-        """Feed a row that meets one of the state; when its result has come."""
+    def _probe(self, key: int) -> None:
+        """Feed a row that meets one of the state."""
         # Probes have keys in any order and times in theirs: none is late.
         probe = pa.table([[self._rows + self._probes], [key]], schema=SCHEMAS["b"])
         self._directory.write_feed("device b", "b", self._probes, probe)
         self._probes += 1
+
+    def _wait_for(self, key: int) -> float:
+        """When the result of a probe has come."""
         self._running.wait(lambda: self._results.arrival("probe", key) is not None, 600, "no result")
         arrived = self._results.arrival("probe", key)
         assert arrived is not None
         return arrived
 
     def move(self) -> Move:
+        """Move the join, with a row that meets one of its state twice a second."""
         old, new = self._place, "new" if self._place == "old" else "old"
         asked = self._running.ask(moved(old, new))
         self._place = new
-        arrived = self._probe(self._probes)
-        status = self._running.wait_until_idle()
-        assert status.stages[JOIN] == new, status.stages
+        probes: list[tuple[float, int]] = []
+
+        def probes_until_idle() -> bool:
+            if not probes or time.time() - probes[-1][0] > PROBE_SECONDS:
+                # Before it is written: its row is not older.
+                probes.append((time.time(), self._probes))
+                self._probe(self._probes)
+            status = self._running.status()
+            return status is not None and status.is_idle and status.stages[JOIN] == new
+
+        self._running.wait(probes_until_idle, 900, "a change stays open")
         moments = self._running.counts()["moments"]
-        return Move(arrived - asked, moments[f"Installed {JOIN} {new}"] - moments[f"Acted {JOIN} {old}"])
+        ended = moments[f"Acted {JOIN} {old}"]
+        # Rows that arose before may have met the state at the old place.
+        first = next(key for arose, key in probes if arose > ended)
+        return Move(self._wait_for(first) - asked, moments[f"Installed {JOIN} {new}"] - ended)
 
 
 def moves(sizes: Sequence[int]) -> dict[str, dict[int, list[Move]]]:

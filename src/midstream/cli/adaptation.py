@@ -23,7 +23,7 @@ from midstream.planning.cost.statistics import JoinKeys, StreamStatistics
 from midstream.runtime.messages import AdaptationEntry
 from midstream.runtime.remote import RemoteQuery
 
-__all__ = ["AdaptationView", "advise", "chosen_adaptation", "stream_text"]
+__all__ = ["AdaptationView", "advise", "chosen_adaptation", "inputs_table"]
 
 SHOWN_DECISIONS = 10
 SHOWN_KEYS = 5
@@ -154,7 +154,7 @@ class AdaptationView:
             parts += [_figures(latest), _joins(latest.joins)]
         parts.append(Text(f"{latest.outcome}: {latest.reason}"))
         if self.streams:
-            parts.append(_inputs(self.streams, self.domain))
+            parts.append(inputs_table(self.streams, self.domain))
         if self.hot_keys:
             parts.append(_hot_keys(self.hot_keys))
         if self.is_pinned:
@@ -223,27 +223,27 @@ def _slowest(decision: Decision) -> str:
     return f"slowest cell {decision.cell}{uneven}"
 
 
-def stream_text(windows: Sequence[StreamStatistics], domain: TimeDomain) -> str:
-    """A stream in a few words: how fast it is, how much is late, how much passes the conditions of each window."""
-    if not windows:
-        return ""
-    parts = []
-    if windows[0].rate is not None:
-        rate = windows[0].rate
-        unit = "tick" if domain.timestamp is None else "second"
-        parts.append(f"{f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} rows per {unit} of event time")
-    if windows[0].late_share:
-        parts.append(f"{windows[0].late_share:.1%} late")
-    parts += [f"{one.selectivity:.0%} selected as {one.alias}" for one in windows if (one.selectivity or 1) < 1]
-    return ", ".join(parts)
-
-
-def _inputs(streams: Sequence[StreamStatistics], domain: TimeDomain) -> Table:
-    table = Table("input", "lately", title="streams", title_justify="left")
+def inputs_table(streams: Sequence[StreamStatistics], domain: TimeDomain) -> Table:
+    """The streams in a few words, each in its windows."""
+    table = Table("input", "lately", title="inputs", title_justify="left")
     for one in streams:
         name = one.alias if one.alias == one.stream else f"{one.stream} {one.alias}"
-        table.add_row(Text(name), Text(stream_text([one], domain)))
+        table.add_row(Text(name), Text(_stream_text(one, domain)))
     return table
+
+
+def _stream_text(stream: StreamStatistics, domain: TimeDomain) -> str:
+    """How fast a stream is, how much is late, how much passes the conditions on this stream alone."""
+    parts = []
+    if stream.rate is not None:
+        unit = "tick" if domain.timestamp is None else "second"
+        rate = f"{stream.rate:,.0f}" if stream.rate >= 100 else f"{stream.rate:.3g}"
+        parts.append(f"{rate} rows per {unit} of event time")
+    if stream.late_share:
+        parts.append(f"{stream.late_share:.1%} late")
+    if stream.selectivity is not None and stream.selectivity < 1:
+        parts.append(f"{stream.selectivity:.0%} selected")
+    return ", ".join(parts) or "nothing known yet"
 
 
 def _hot_keys(joins: Sequence[JoinKeys]) -> Table:

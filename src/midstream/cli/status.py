@@ -14,8 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from midstream.algebra.stream import TimeDomain
-from midstream.cli.adaptation import AdaptationView, stream_text
+from midstream.cli.adaptation import AdaptationView, inputs_table
 from midstream.cli.failures import DONE
 from midstream.cli.live_view import instant
 from midstream.cli.output import Output
@@ -96,11 +95,10 @@ class _View:
         parts.append(Text(self._plan))
         status = self._status
         if status is not None:
-            parts += [
-                self._figures(status),
-                _streams(status, self._remote.query.plan().time_domain),
-                _operators(status.metrics),
-            ]
+            parts += [self._figures(status), _streams(status.metrics)]
+            if status.streams:
+                parts.append(inputs_table(status.streams, self._remote.query.plan().time_domain))
+            parts.append(_operators(status.metrics))
             if status.history:
                 parts.append(_migrations(self._remote, status.history))
         parts += [Text(f"ignored: {problem}") for problem in self._ignored]
@@ -163,20 +161,14 @@ def _just_in_time(metrics: ClusterMetrics) -> str:
     return f"on, {waiting:,} rows ({keys:,} keys) wait, at least about {avoided:,} partial results avoided{off}"
 
 
-def _streams(status: Status, domain: TimeDomain) -> Table:
-    metrics = status.metrics
+def _streams(metrics: ClusterMetrics) -> Table:
     table = Table("stream", title="streams", title_justify="left")
     for name in ("rows", "late, dropped", "without event time", "out of range"):
         table.add_column(name, justify="right")
-    table.add_column("lately")
     idle = {stream for cell in metrics.cells for stream in cell.idle}
     for name, counts in metrics.streams.items():
         figures = (counts.rows, counts.late, counts.without_event_time, counts.event_time_out_of_range)
-        table.add_row(
-            Text(name + (" (idle)" if name in idle else "")),
-            *(f"{figure:,}" for figure in figures),
-            Text(stream_text([one for one in status.streams if one.stream == name], domain)),
-        )
+        table.add_row(Text(name + (" (idle)" if name in idle else "")), *(f"{figure:,}" for figure in figures))
     return table
 
 

@@ -315,7 +315,7 @@ class LocalRun:
         if proposal is not None:
             number = self._adapter.controller.decisions[-1].number
             try:
-                self._deciding = self._migrate(proposal.plan, proposal.strategy, {}, number)
+                self._deciding = self._migrate(proposal.plan, proposal.strategy, proposal.options, number)
             except MigrationRefused as problem:
                 self._adapter.controller.withdraw(f"The change was refused: {problem.message}.")
             else:
