@@ -299,7 +299,6 @@ class LocalRun:
                 {stream: copy(counters) for stream, counters in self._ingest.counters.items()},
                 dict(self._ingest.latest),
                 self._cell.windows.received(),
-                self._cell.counters.rows_through("select"),
             )
         )
 

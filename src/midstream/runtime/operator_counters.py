@@ -65,16 +65,6 @@ class OperatorCounters:
             )
         return found
 
-    def rows_through(self, kind: str) -> dict[str, tuple[int, int]]:
-        """Of the running operators of a kind, by subplan: how many rows have entered, and how many have left."""
-        found: dict[str, tuple[int, int]] = {}
-        for operator in self._running.values():
-            if operator.kind == kind:
-                before = self._earlier.get(_key(operator), Counters())
-                into, out = found.get(operator.subplan, (before.rows_in, before.rows_out))
-                found[operator.subplan] = (into + operator.counters.rows_in, out + operator.counters.rows_out)
-        return found
-
     def stored(self) -> list[SubplanCounts]:
         """All counts, to be restored in another process."""
         together = dict(self._earlier)

@@ -141,9 +141,7 @@ class Progress:
                 latest[stream] = max(latest.get(stream, BEGINNING), instant)
             for window, rows in cell.received.items():
                 received[window] = received.get(window, 0.0) + rows / self._copies_in.get(window, 1)
-        selects = (one for one in metrics.operators if one.kind == "select")
-        selected = {one.subplan: (one.rows_in, one.rows_out) for one in selects}
-        return StreamsSeen(metrics.streams, latest, received, selected)
+        return StreamsSeen(metrics.streams, latest, received)
 
     @property
     def query(self) -> str | None:

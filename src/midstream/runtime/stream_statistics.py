@@ -1,18 +1,17 @@
 """Statistics of the streams of a running query, derived from what is counted anyway.
 
 A :class:`StreamMeter` is told what was counted until now, after every push or micro-batch: the rows of the streams and
-how far they are in event time, the rows that entered the windows, and those that passed the selections above them.
-Differences over the latest of them give rates and shares. The same in this process and in the driver of a query on
-Spark, where cells count, and the driver adds.
+how far they are in event time, and the rows that entered the windows. Differences over the latest of them give rates
+and shares. The same in this process and in the driver of a query on Spark, where cells count, and the driver adds.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from midstream.algebra.plan import Plan, Project, Select, Window
+from midstream.algebra.plan import Plan, Window
 from midstream.algebra.window_spec import BEGINNING
 from midstream.planning.cost.statistics import StreamStatistics
 from midstream.runtime.stream_counters import StreamCounters
@@ -32,9 +31,8 @@ class StreamsSeen:
     latest: Mapping[str, int] = field(default_factory=dict)
     """By stream: the latest event time, in ticks."""
     received: Mapping[str, float] = field(default_factory=dict)
-    """By the fingerprint of a window: how many different rows have entered it."""
-    selected: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By the fingerprint of a selection: how many rows have entered it, and how many it has passed on."""
+    """By the fingerprint of a window: how many different rows have entered it. Conditions on one stream alone stand
+    right above its window in every plan, and are applied before that."""
 
 
 class StreamMeter:
@@ -53,31 +51,23 @@ class StreamMeter:
         """Of each window of the plan in force; after the first push, since the beginning."""
         # Another thread may note something meanwhile.
         span = list(self._seen)
-        return tuple(_of(window, selections, span) for window, selections in _windows(plan)) if span else ()
+        return tuple(_of(window, span) for window in plan.windows()) if span else ()
 
 
-def _of(window: Window, selections: tuple[Select, ...], span: Sequence[StreamsSeen]) -> StreamStatistics:
+def _of(window: Window, span: Sequence[StreamsSeen]) -> StreamStatistics:
     name, now, before = window.stream.name, span[-1], span[0] if len(span) > 1 else StreamsSeen()
     counted, earlier = (seen.streams.get(name) or StreamCounters() for seen in (now, before))
     rows, late = counted.rows - earlier.rows, counted.late - earlier.late
     in_time = counted.in_time - earlier.in_time
     entered = now.received.get(window.fingerprint, 0) - before.received.get(window.fingerprint, 0)
     is_known = in_time > 0 and window.fingerprint in now.received
-    selectivity = min(1.0, entered / in_time) if is_known else None
-    for selection in selections:
-        into, out = (
-            now.selected.get(selection.fingerprint, (0, 0))[i] - before.selected.get(selection.fingerprint, (0, 0))[i]
-            for i in range(2)
-        )
-        if selectivity is not None and into > 0:
-            selectivity *= out / into
     return StreamStatistics(
         alias=window.alias,
         stream=name,
         rows=rows,
         rate=_rate(window, span),
         late_share=late / rows if rows else 0.0,
-        selectivity=selectivity,
+        selectivity=min(1.0, entered / in_time) if is_known else None,
     )
 
 
@@ -90,17 +80,3 @@ def _rate(window: Window, span: Sequence[StreamsSeen]) -> float | None:
         return None
     rows = now.streams[name].in_time - before.streams[name].in_time
     return rows / ticks * (1 if window.time_domain.timestamp is None else _TICKS_PER_SECOND)
-
-
-def _windows(plan: Plan) -> Iterator[tuple[Window, tuple[Select, ...]]]:
-    """Each window of the plan, with the selections between it and the first operator that combines or groups rows."""
-    pending: list[tuple[Plan, tuple[Select, ...]]] = [(plan, ())]
-    while pending:
-        node, selections = pending.pop()
-        if isinstance(node, Window):
-            yield node, selections
-        elif isinstance(node, Select):
-            pending.append((node.inputs[0], (*selections, node)))
-        else:
-            above = selections if isinstance(node, Project) else ()
-            pending += [(below, above) for below in reversed(node.inputs)]
