@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from midstream.adaptation.statistics import QueryStatistics
 from midstream.planning.cost import HotKey, JoinKeys
 from midstream.runtime import plan_adaptation
+from midstream.runtime.stream_counters import StreamCounters
 from tests.cli.commanding import call
 from tests.runtime.test_plan_adaptation import EAGER, PATIENT, POLICY, Driver, batch, lone, sizes
 from tests.runtime.test_reporting import QUERY
@@ -149,3 +150,19 @@ def test_a_cell_reports_why_measuring_failed_once(monkeypatch):
         failures.append(cell.durable.figures().measuring_failure)
     assert [place for place, failure in enumerate(failures) if failure is not None] == [0, 15]
     assert "IndexError" in failures[0] and "for 32 micro-batches" in failures[15]
+
+
+def test_status_and_advice_show_the_streams_in_a_few_words(tmp_path):
+    driver = Driver(tmp_path, replace(PATIENT, regret=1e9))
+    windows = {window.stream.name: window.fingerprint for window in QUERY.plan().windows()}
+    for batches in (1, 2, 3):
+        counted = {name: StreamCounters(rows=1_000 * batches, late=100 * batches) for name in windows}
+        received = {fingerprint: 450 * batches for fingerprint in windows.values()}
+        latest = dict.fromkeys(windows, 200 * batches)
+        driver.takes(batches=batches, streams=counted, received=received, latest=latest, sizes=sizes("ps"))
+    for one in driver.report.statistics().streams:
+        assert (one.rows, one.late_share, one.selectivity) == (2_000, pytest.approx(0.1), pytest.approx(0.5))
+    for view in ("status", "advise"):
+        out = call(view, tmp_path).out
+        assert "orders o" in out and "10.0% late, 50% selected" in out
+        assert "of event time" in out
