@@ -25,7 +25,7 @@ MOST_HOT_KEYS = 10
 """Keys of each side of a join that are named."""
 _LONGEST_TEXT = 200
 """Characters of a key that are shown."""
-_SECONDS_PER_TUPLE = 7e-9
+_SECONDS_PER_TUPLE = 18e-9
 _SECONDS_PER_JOIN = 400e-6
 _SHARE = 0.1
 """Which share of the measurements' time counting may take."""
