@@ -111,7 +111,8 @@ def test_the_slowest_cell_decides():
 
 
 def test_what_migrations_really_computed_corrects_the_next_expectation():
-    deciding = Controller(Adaptation(regret=0), CostCoefficients(replacement=0.0))
+    policy = Adaptation(regret=0, strategies=("moving-state",), longest_pause=100.0)
+    deciding = Controller(policy, CostCoefficients(replacement=0.0))
     consider(deciding, sizes(ab=1e6, bc=20_000))
     before = deciding.decisions[-1].migration
     deciding.note_migration(tuples_computed=10**9)

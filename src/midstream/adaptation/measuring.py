@@ -1,16 +1,18 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
-Measurements have a budget: a share of the time that pushes take, and half of what pushes take beyond what they took at
-the last measurement. A measurement is due when a share of the rows inside their windows is new since the last one and
-the budget suffices. It is made at once, and on credit, if a join suddenly produces much more or less than at the last
-one, or if a change seems worthwhile by now: that only the process that decides can say. Credit is limited, so that
-streams which change all the time do not cost more than that.
+Measurements have a budget: a share of the time that pushes take, and half of their *excess*: what they take beyond 1.25
+times what rows have taken at the least since the last measurement. A measurement is due when a share of the rows inside
+their windows is new since the last one, or when a join suddenly produces much more or less than at the last one, as
+soon as the budget suffices. It is made at once, and on credit, when the excess comes to as much as half a
+measurement, or if a change seems worthwhile by now: that only the process that decides can say. Credit is limited, so
+that streams which change all the time do not cost more than that.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +30,8 @@ _SUDDEN = 2.0
 _LEAST_JOIN_ROWS = 1_000
 _MOST_SAVED = 4
 """Measurements whose time may be saved up, or spent before it is there."""
+_USUAL = 1.25
+"""Pushes that cost so many times as much as others are nothing unusual."""
 _SHARE_OF_EXCESS = 0.5
 
 
@@ -46,7 +50,9 @@ class Measuring:
         self._rows = 0
         self._budget: float | None = None
         self._measurements = 0
-        self._seconds_per_row = 0.0
+        self._least_per_row = math.inf
+        """The least that a row has cost since the last measurement, and with it what pushes took beyond the usual."""
+        self._excess = 0.0
         self._outputs: dict[frozenset[str], float] = {}
         """By join: its output at the last measurement, see :meth:`_output`."""
         self._rows_since_change = 0
@@ -75,7 +81,7 @@ class Measuring:
         self.sizes = sizes = self._measure(has_changed)
         latest, joins = self.statistics.latest_push()
         self._outputs = {names: self._output(names, produced, latest) for names, (_, produced) in joins.items()}
-        self._seconds_per_row = seconds / rows
+        self._least_per_row, self._excess = seconds / rows, 0.0
         self.rows_arrived, self._rows = self._rows, 0
         return sizes
 
@@ -97,7 +103,9 @@ class Measuring:
         if self._budget is None:
             # For the first measurements, when nothing has been saved yet.
             self._budget = _MOST_SAVED / 2 * cost
-        excess = 0.0 if self.sizes is None else max(0.0, seconds - self._seconds_per_row * rows)
+        self._least_per_row = min(self._least_per_row, seconds / rows)
+        excess = max(0.0, seconds - _USUAL * self._least_per_row * rows)
+        self._excess += excess
         earned = self.policy.measure_share * seconds + _SHARE_OF_EXCESS * excess
         self._budget = min(self._budget + earned, _MOST_SAVED * cost)
 
@@ -107,11 +115,11 @@ class Measuring:
             return False
         if self.sizes is None:
             return True
-        if self._budget >= cost and self._rows >= self.policy.measure_every * self.statistics.held_rows():
-            return True
+        if self._budget >= cost:
+            return has_changed or self._rows >= self.policy.measure_every * self.statistics.held_rows()
         if self._budget < -_MOST_SAVED * cost:
             return False
-        return has_changed or (expects_change is not None and expects_change(self._rows))
+        return self._excess >= cost / 2 or (expects_change is not None and expects_change(self._rows))
 
     def _has_changed_suddenly(self) -> bool:
         """Whether the latest push gave a join a much larger or smaller output than the last measurement."""

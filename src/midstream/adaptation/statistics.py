@@ -100,7 +100,7 @@ class QueryStatistics:
         """What a measurement takes by the cost model."""
         steps = sum(sampler.steps for sampler in self._samplers)
         rows = sum(sampler.rows_to_read() for sampler in self._samplers)
-        return 2 * coefficients.operator * steps + coefficients.tuple_in * rows
+        return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
     def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
         return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}
