@@ -8,8 +8,11 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from multiprocessing import get_context
 from typing import Any
 
 import msgspec
@@ -19,6 +22,7 @@ from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
 from midstream.adaptation.controller import join_orders_text
 from midstream.algebra.plan import Join, Plan
+from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.runtime.local_run import LocalRun
 
 __all__ = ["main"]
@@ -46,23 +50,28 @@ def main(arguments: Sequence[str] = ()) -> bool:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__)
     parser.add_argument("--only", nargs="*", default=None, help="names of workloads, or their beginnings")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs in which nothing changes")
+    parser.add_argument("--processes", type=int, default=2, help="at once; processor time is measured")
     options = parser.parse_args(list(arguments))
     coefficients = calibrate()
     policy = Adaptation(coefficients=coefficients)
-    chosen = [w for w in workloads() if options.only is None or w.name.startswith(tuple(options.only))]
-    # Compiled kernels are loaded by the first query that needs them.
-    _measured(steady(2 * WINDOW_PUSHES), adapt=policy)
-    found = []
-    for workload in chosen:
-        found.append(evaluated(workload, policy))
+    names = [w.name for w in workloads() if options.only is None or w.name.startswith(tuple(options.only))]
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        found = []
+        for result in pool.map(partial(evaluated, policy=policy), names):
+            found.append(result)
+            print(line(result), flush=True)
+        if options.only is not None:
+            return True
+        found.append(pool.submit(against_adversary, policy).result())
         print(line(found[-1]), flush=True)
-    if options.only is not None:
-        return True
-    found.append(against_adversary(policy))
-    print(line(found[-1]), flush=True)
-    quiet = nothing_changes(policy, options.seeds)
-    print(f"nothing changes: {quiet}", flush=True)
-    ablated = ablations(policy, found)
+        seeds = range(options.seeds)
+        quiet = _together(list(pool.map(partial(nothing_changes, policy=policy), seeds)))
+        print(f"nothing changes: {quiet}", flush=True)
+        ablated = {}
+        for name, results in zip(ABLATED, pool.map(partial(ablations, policy=policy), ABLATED), strict=True):
+            best = next(result for result in found if result["workload"] == name)
+            ablated[name] = {policy_name: _beside(best, *each) for policy_name, each in results.items()}
+            print(f"{name}: {ablated[name]}", flush=True)
     figures, bars = _figures(found, quiet)
     details = {
         "workloads": found,
@@ -73,8 +82,15 @@ def main(arguments: Sequence[str] = ()) -> bool:
     return save("adaptation", figures, *bars, details=details)
 
 
-def evaluated(workload: Workload, policy: Adaptation) -> dict[str, Any]:
-    """All static plans and the adaptive query, by phase."""
+def _workload(name: str) -> Workload:
+    """A workload, in a process that may have run none; compiled kernels are loaded by the first query that needs them."""
+    _measured(steady(2 * WINDOW_PUSHES), adapt=Adaptation(coefficients=CostCoefficients()))
+    return next(workload for workload in workloads() if workload.name == name)
+
+
+def evaluated(name: str, policy: Adaptation) -> dict[str, Any]:
+    """All static plans and the adaptive query on a workload, by phase."""
+    workload = _workload(name)
     return _compared(workload, _measured(workload, adapt=policy))
 
 
@@ -128,36 +144,37 @@ def _compared(workload: Workload, ours: _Measured) -> dict[str, Any]:
     }
 
 
-def nothing_changes(policy: Adaptation, seeds: int) -> dict[str, Any]:
+def nothing_changes(seed: int, policy: Adaptation) -> tuple[int, float]:
     """The same streams for a long time, from the best plan on: false migrations, and what watching costs."""
     always = steady(STEADY_WINDOWS * WINDOW_PUSHES)
     best = min(_static_plans(always), key=lambda p: _measured(always, plan=p, pushes=4 * WINDOW_PUSHES).seconds)
-    migrations, overheads = [], []
-    for seed in range(seeds):
-        alone = _measured(always, plan=best, seed=seed)
-        watched = _measured(always, plan=best, adapt=policy, seed=seed)
-        migrations.append(len(watched.run.history()))
-        overheads.append(watched.seconds / alone.seconds - 1)
+    alone, watched = _measured(always, plan=best, seed=seed), _measured(always, plan=best, adapt=policy, seed=seed)
+    return len(watched.run.history()), watched.seconds / alone.seconds - 1
+
+
+def _together(runs: list[tuple[int, float]]) -> dict[str, Any]:
+    overheads = [overhead for _, overhead in runs]
+    migrations = [count for count, _ in runs]
     return {"migrations": migrations, "overhead": statistics.median(overheads), "overheads": overheads}
 
 
-def ablations(policy: Adaptation, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Other policies on some of the workloads, against the static plans that were measured before."""
-    by_name = {result["workload"]: result for result in found}
-    results: dict[str, dict[str, Any]] = {}
-    for workload in workloads():
-        if workload.name not in ABLATED:
-            continue
-        best = by_name[workload.name]
-        for name, options in ABLATIONS.items():
-            ours = _measured(workload, adapt=msgspec.structs.replace(policy, **options))
-            results.setdefault(workload.name, {})[name] = {
-                "regret": ours.seconds / sum(best["best_by_phase"]) - 1,
-                "against_best_static": ours.seconds / best["best_static"],
-                "migrations": len(ours.run.history()),
-            }
-            print(f"{workload.name}, {name}: {results[workload.name][name]}", flush=True)
-    return results
+def ablations(name: str, policy: Adaptation) -> dict[str, tuple[float, int]]:
+    """Other policies on a workload: seconds and migrations."""
+    workload = _workload(name)
+    found = {}
+    for ablation, options in ABLATIONS.items():
+        ours = _measured(workload, adapt=msgspec.structs.replace(policy, **options))
+        found[ablation] = ours.seconds, len(ours.run.history())
+    return found
+
+
+def _beside(best: dict[str, Any], seconds: float, migrations: int) -> dict[str, Any]:
+    """Another policy beside the static plans that were measured before."""
+    return {
+        "regret": seconds / sum(best["best_by_phase"]) - 1,
+        "against_best_static": seconds / best["best_static"],
+        "migrations": migrations,
+    }
 
 
 def _static_plans(workload: Workload) -> list[Plan]:
