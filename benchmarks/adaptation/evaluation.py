@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] = ()) -> bool:
 
 
 def _workload(name: str) -> Workload:
-    """A workload, in a process that may have run none; compiled kernels are loaded by the first query that needs them."""
+    """A workload, in a process that may have run none: compiled kernels are loaded by the first query."""
     _measured(steady(2 * WINDOW_PUSHES), adapt=Adaptation(coefficients=CostCoefficients()))
     return next(workload for workload in workloads() if workload.name == name)
 
