@@ -12,7 +12,7 @@ from midstream.demo import OUTPUT, show
 from midstream.demo.checking import Verdict, compare_with_duckdb
 from midstream.demo.recording import Phase, Recording
 from midstream.demo.runner import LocalRunner
-from midstream.demo.scenario import NEW_ORDER, OLD_ORDER, STREAMS, TEXT, Size, make_batch, query, write_input
+from midstream.demo.scenario import OLD_ORDER, STREAMS, TEXT, Size, make_batch, query, write_input
 from midstream.demo.view import LiveView
 from midstream.testing import join_intervals
 from tests.cli.commanding import call
@@ -34,8 +34,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     for _ in write_input(SMALL, folder / "in"):
         pass
-    shop = query()
-    recording = Recording(SMALL, "jisc", "this process", shop.plan(OLD_ORDER), shop.plan(NEW_ORDER))
+    recording = Recording(SMALL, "this process", query().plan(OLD_ORDER), False, "jisc")
     console = quiet_console(force_terminal=True, height=40)
     runner = LocalRunner(SMALL, folder)
     with LiveView(console) as view:
@@ -47,7 +46,7 @@ def test_the_demo_counts_what_the_oracle_counts_and_leaves_a_report(tmp_path):
     console = quiet_console()
     work, output = tmp_path / "work", tmp_path / "report"
     work.mkdir()
-    assert show.show_demo("jisc", False, output, console, work, SMALL) == 0
+    assert show.show_demo("jisc", None, False, output, console, work, SMALL) == 0
     batches = [make_batch(SMALL, number) for number in range(SMALL.batches)]
     whole = {stream.name: pa.concat_tables([batch[stream.name] for batch in batches]) for stream in STREAMS}
     expected = join_intervals(TEXT, STREAMS, whole).num_rows
@@ -69,7 +68,7 @@ def test_the_demo_counts_what_the_oracle_counts_and_leaves_a_report(tmp_path):
 def test_every_strategy_gives_the_same(tmp_path, strategy):
     console = quiet_console()
     (tmp_path / "work").mkdir()
-    assert show.show_demo(strategy, False, tmp_path, console, tmp_path / "work", SMALL) == 0
+    assert show.show_demo(strategy, None, False, tmp_path, console, tmp_path / "work", SMALL) == 0
     assert ", 0 missing, 0 repeated" in shown(console)
 
 
@@ -101,7 +100,7 @@ def test_the_exit_code_is_1_when_a_row_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalRunner, "result_files", lambda self: kept(self)[1:])
     (tmp_path / "work").mkdir()
     console = quiet_console()
-    assert show.show_demo("jisc", False, tmp_path, console, tmp_path / "work", SMALL) == 1
+    assert show.show_demo("jisc", None, False, tmp_path, console, tmp_path / "work", SMALL) == 1
     assert re.search(r"results, [1-9][\d,]* missing, 0 repeated", shown(console))
 
 
