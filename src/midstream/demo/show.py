@@ -44,9 +44,11 @@ def show_demo(
     console = console or Console()
     began = time.monotonic()
     by_order = strategy or "jisc"
+    shop = query()
+    # A strategy that refuses this migration does so before any data is written.
+    shop.run_locally(OLD_ORDER).migrate(NEW_ORDER, by_order)
     if adapt is not None and strategy is not None:
         adapt = msgspec.structs.replace(adapt, strategies=(strategy,))
-    shop = query()
     recording = Recording(
         size,
         "Spark" if spark else "this process",
@@ -54,8 +56,6 @@ def show_demo(
         adapt is not None,
         by_order if adapt is None else strategy,
     )
-    # A strategy that refuses this migration does so before any data is written.
-    shop.run_locally(OLD_ORDER).migrate(NEW_ORDER, by_order)
     output.mkdir(parents=True, exist_ok=True)
     _say(console, TEXT)
     adapt = _prepare(console, size, by_order, adapt, folder / "in")
