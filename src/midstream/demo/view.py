@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -78,10 +78,8 @@ class PlainView:
                 self._print(f"new plan in effect:\n{batch.plan}")
             self._print(self._line(recording, batch))
         self._shown = len(recording.batches)
-        for place in range(self._shown_decisions, len(recording.decisions)):
-            decision = recording.decisions[place]
-            text = decision_text(decision, recording.decisions[place - 1] if place else None)
-            self._print(f"midstream, after batch {decision.push}: {text}")
+        for line in _decision_lines(recording, self._shown_decisions):
+            self._print(line)
         self._shown_decisions = len(recording.decisions)
         if recording.requested_at is not None and not self._is_requested:
             self._is_requested = True
@@ -98,17 +96,26 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _decision_lines(recording: Recording, shown: int) -> Iterator[str]:
+    """What the query decided and why, apart from the decisions that have been shown."""
+    for place in range(shown, len(recording.decisions)):
+        decision = recording.decisions[place]
+        before = recording.decisions[place - 1] if place else None
+        yield f"midstream, after batch {decision.push}: {decision_text(decision, before)}"
+
+
 _FIRST = "the first batch is the slowest: code is loaded and compiled"
 _RELEASE = "release: orders now have their visit's number, searches no longer do"
 
 
 class LiveView:
-    """A live display of the plan, rates, state and batch durations."""
+    """A live display of the plan, rates, state and batch durations; decisions are printed above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._shown = -1
+        self._shown_decisions = 0
         self._drawn = 0.0
         self._began = time.monotonic()
 
@@ -122,6 +129,9 @@ class LiveView:
         self._live.stop()
 
     def show(self, recording: Recording) -> None:
+        for line in _decision_lines(recording, self._shown_decisions):
+            self._live.console.print(line, markup=False, highlight=False)
+        self._shown_decisions = len(recording.decisions)
         now = time.monotonic()
         if len(recording.batches) == self._shown and now - self._drawn < REFRESH_SECONDS:
             return
@@ -222,8 +232,4 @@ def _events(recording: Recording) -> Text:
         text.append(f"migration requested after batch {recording.requested_at} ({recording.strategy})", style="dim")
     else:
         text.append("the query runs with its initial plan", style="dim")
-    if recording.decisions:
-        text.append("\n")
-        shown = next((d for d in reversed(recording.decisions) if d.outcome == "changed"), recording.decisions[-1])
-        text.append(f"after batch {shown.push}: {shown.reason}", style="dim")
     return text
