@@ -95,6 +95,11 @@ def test_the_query_replaces_its_plan_by_itself(adapted):
     assert release < decided < in_effect
     assert "batch   7 of 12" in text[release:decided] and "batch   8 of 12" not in text[:decided]
     assert "old plan, after the release" in text[release:decided]
+    states = {
+        int(n): int(rows.replace(",", ""))
+        for n, rows in re.findall(r"^batch +(\d+) .* ([\d,]+) state rows", text, re.M)
+    }
+    assert states[7] > 4 * states[6] > 2 * states[8]
     assert re.search(r"Nobody called migrate\. The new plan, in effect from batch 8 on, is \d+\.\d times as fast", text)
 
 

@@ -5,6 +5,7 @@ Needs matplotlib, which midstream itself does not.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, SymmetricalLogLocator
 
 from midstream.adaptation.controller import duration_text
 from midstream.adaptation.decision_text import decisions_with_text
@@ -25,6 +26,8 @@ __all__ = ["save_picture", "svg_of"]
 MOST_TEXTS = 8
 """A picture has the words of so many changes, the latest ones."""
 _LINE = 150
+_LABELLED = (1.0, 2.0, 5.0)
+"""The digits with which the labels of a logarithmic axis begin."""
 _IN_FORCE, _CHEAPEST, _LOST, _COST = "#c62828", "#1565c0", "#ef6c00", "#37474f"
 
 
@@ -48,32 +51,35 @@ def save_picture(decisions: Sequence[Decision], path: Path) -> None:
 
 
 def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
-    below = 0.17 * len(lines) + 0.2 if lines else 0.0
+    below = 0.15 * len(lines) + 0.2 if lines else 0.0
     figure = Figure(figsize=(9, 6.5 + below), layout="constrained")
     FigureCanvasAgg(figure)
     rows = 3 if lines else 2
     axes = figure.subplots(rows, 1, height_ratios=[3.25, 3.25, below][:rows])
     costs, regret = axes[0], axes[1]
     regret.sharex(costs)
-    pushes = [decision.push for decision in decisions]
-    costs.plot(pushes, [d.seconds_now for d in decisions], "o-", ms=3, color=_IN_FORCE, label="plan in force")
-    costs.plot(pushes, [d.seconds_best for d in decisions], "s--", ms=3, color=_CHEAPEST, label="cheapest plan")
+    _plot(costs, decisions, "seconds_now", "o-", _IN_FORCE, "plan in force")
+    _plot(costs, decisions, "seconds_best", "s--", _CHEAPEST, "cheapest plan")
     costs.set_yscale("log")
+    costs.yaxis.set_major_locator(LogLocator(subs=_LABELLED))
     costs.set_title("Cost of 1,000 rows, by the cost model")
-    regret.plot(pushes, [d.regret for d in decisions], "o-", ms=3, color=_LOST, label="time lost since the last change")
+    _plot(regret, decisions, "regret", "o-", _LOST, "time lost since the last change")
     possible = [decision for decision in decisions if decision.strategy is not None]
     regret.plot(
         [d.push for d in possible], [d.migration for d in possible], "s", ms=4, color=_COST, label="cost of a change"
     )
     # What was lost begins at zero, which a logarithmic axis lacks.
     costs_known = [decision.migration for decision in possible if decision.migration > 0]
-    regret.set_yscale("symlog", linthresh=min(costs_known, default=1e-3))
+    threshold = min(costs_known, default=1e-3)
+    regret.set_yscale("symlog", linthresh=threshold)
+    regret.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=threshold, subs=_LABELLED))
     regret.set_ylim(bottom=0)
     regret.set_title("The plan is changed when the time lost exceeds the cost of the change")
     regret.set_xlabel("push (on Spark: micro-batch)")
     regret.xaxis.set_major_locator(MaxNLocator(integer=True))
     for plot in (costs, regret):
         plot.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration_text(seconds)))
+        plot.yaxis.set_minor_formatter(NullFormatter())
         _mark_changes(plot, decisions)
         plot.legend(fontsize=8, loc="best", framealpha=0.85)
     if lines:
@@ -83,17 +89,33 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
     return figure
 
 
+def _plot(axes: Axes, decisions: Sequence[Decision], name: str, style: str, colour: str, label: str) -> None:
+    """A figure of the decisions; the line is broken where the plan was changed."""
+    pushes: list[float] = []
+    values: list[float] = []
+    for decision in decisions:
+        pushes.append(decision.push)
+        values.append(getattr(decision, name))
+        if decision.outcome == "changed":
+            pushes.append(decision.push)
+            values.append(math.nan)
+    axes.plot(pushes, values, style, ms=3, color=colour, label=label)
+
+
 def _mark_changes(axes: Axes, decisions: Sequence[Decision]) -> None:
     """Vertical lines at changes, dotted where one was only advised; the first of a row of advice is named."""
     before: Decision | None = None
+    first, last = decisions[0].push, decisions[-1].push
     for decision in decisions:
         if decision.outcome != "kept":
             is_change = decision.outcome == "changed"
             axes.axvline(decision.push, color="black", linestyle="--" if is_change else ":", linewidth=1)
             if is_change or before is None or (before.outcome, before.best) != (decision.outcome, decision.best):
+                # Beside the line, inside the plot.
+                side, x = ("left", 3) if decision.push <= (first + last) / 2 else ("right", -3)
                 axes.annotate(
-                    decision.best, (decision.push, 1), xycoords=("data", "axes fraction"), xytext=(3, -11),
-                    textcoords="offset points", fontsize=7, parse_math=False,
+                    decision.best, (decision.push, 1), xycoords=("data", "axes fraction"), xytext=(x, -11),
+                    textcoords="offset points", ha=side, fontsize=7, parse_math=False,
                     bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1},
                 )  # fmt: skip
         before = decision

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.adaptation.decisions import Decision
@@ -69,26 +70,40 @@ class LocalRunner:
     def batches(self) -> Iterator[Batch]:
         for number in range(self._size.batches):
             tables = read_batch(self._input, number)
-            # A query that adapts may replace its plan at the end of the push.
-            plan = self._run.plan.explain()
-            began = time.perf_counter()
-            results = self._run.push(tables)
+            plan = self._run.plan
+            results, seconds, metrics = self._pushed(tables)
             # A strategy may do its work inside migrate(): that time counts towards the batch that waited for it.
-            seconds = time.perf_counter() - began + self._migrate_seconds
+            seconds += self._migrate_seconds
             self._migrate_seconds = 0.0
             self._write(results)
-            metrics = self._run.metrics()
+            if metrics is None or self._run.plan == plan:
+                metrics = self._run.metrics()
             yield Batch(
                 number,
                 seconds,
                 sum(table.num_rows for table in tables.values()),
                 results.num_rows,
-                plan,
+                plan.explain(),
                 self._run.migrating,
                 metrics["window_rows"],
                 join_states([metrics]),
             )
         self._write(self._run.finish())
+
+    def _pushed(self, tables: Mapping[str, pa.Table]) -> tuple[pa.Table, float, dict[str, Any] | None]:
+        """The results of a push, the seconds it took, and the metrics with the last results.
+
+        A query that adapts may replace its plan at the end of a push: later metrics are those of the new plan.
+        """
+        pieces, metrics, looking = [], None, 0.0
+        began = time.perf_counter()
+        for piece in self._run.push_in_chunks(tables):
+            pieces.append(piece)
+            looked = time.perf_counter()
+            metrics = self._run.metrics()
+            looking += time.perf_counter() - looked
+        seconds = time.perf_counter() - began - looking
+        return pa.Table.from_batches(pieces, self._run.output_schema), seconds, metrics
 
     def decisions(self) -> list[Decision]:
         return self._run.decisions()
