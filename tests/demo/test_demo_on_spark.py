@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 SCRIPT = """
@@ -19,7 +20,8 @@ from midstream.planning.cost import CostCoefficients
 small = Size(rows=3000, visits=100, known=24, batches=14, release=4, migrate_after=2, warm_up=2)
 work = Path(sys.argv[1])
 codes = []
-for name, strategy, adapt in (("adapts", None, Adaptation(coefficients=CostCoefficients())), ("by order", "jisc", None)):
+adaptation = Adaptation(coefficients=CostCoefficients())
+for name, strategy, adapt in (("adapts", None, adaptation), ("by order", "jisc", None)):
     (work / name).mkdir()
     print("==", name)
     codes.append(show_demo(strategy, adapt, True, work / name / "report", Console(width=400), work / name, small))
@@ -56,6 +58,10 @@ def test_the_demo_runs_on_spark_without_a_java_on_the_machine(tmp_path):
         assert "new plan in effect" in text
     assert re.search(r"^midstream, after batch \d+: The plan was changed from \"o c v s\" to ", adapts, re.MULTILINE)
     assert adapts.index("release:") < adapts.index("The plan was changed") < adapts.index("new plan in effect")
+    # It is decided after a batch, and said after it.
+    said = re.findall(r"^batch +(\d+) of 14|^midstream, after batch (\d+):", adapts, re.MULTILINE)
+    for (batch, _), (_, after) in pairwise(said):
+        assert not batch or not after or int(after) <= int(batch)
     assert "the join of o, c and v makes" in adapts and "requested" not in adapts
     assert "new plan requested (jisc)" in by_order and "The plan was changed" not in by_order
     assert f"JAVA_HOME {tmp_path / 'cache' / 'midstream' / 'java'}" in told.stdout

@@ -122,8 +122,11 @@ def _watch(runner: Runner, recording: Recording, view: View) -> None:
             if recording.should_migrate:
                 runner.migrate(NEW_ORDER, recording.strategy or "jisc")
                 recording.requested_at = len(recording.batches)
-        recording.decisions = runner.decisions()
+        # On Spark a batch is reported by its cells, and considered, shortly before it ends.
+        ended = len(recording.batches)
+        recording.decisions = [decision for decision in runner.decisions() if decision.push <= ended]
         view.show(recording)
+    recording.decisions = runner.decisions()
 
 
 def _summarise(console: Console, recording: Recording) -> None:
