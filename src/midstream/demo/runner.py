@@ -55,7 +55,7 @@ class LocalRunner:
         self._input = folder / "in"
         self._output = folder / "out"
         self._output.mkdir()
-        self._run = query().run_locally(OLD_ORDER, adapt=adapt)
+        self._run = query().run_locally(OLD_ORDER, adapt="off" if adapt is None else adapt)
         self._files: list[Path] = []
         self._migrate_seconds = 0.0
 
