@@ -17,7 +17,7 @@ from midstream.demo.scenario import Size
 from midstream.demo.show import show_demo
 from midstream.planning.cost import CostCoefficients
 
-small = Size(rows=3000, visits=100, known=24, batches=14, release=4, migrate_after=2, warm_up=2)
+small = Size(rows=3000, visits=100, known=24, batches=11, release=4, migrate_after=2, warm_up=2)
 work = Path(sys.argv[1])
 codes = []
 adaptation = Adaptation(coefficients=CostCoefficients())
@@ -54,12 +54,12 @@ def test_the_demo_runs_on_spark_without_a_java_on_the_machine(tmp_path):
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     _, adapts, by_order, _ = re.split(r"^==.*\n", told.stdout, flags=re.MULTILINE)
     for text in (adapts, by_order):
-        assert "168,000 rows in, " in text and " results, 0 missing, 0 repeated" in text
+        assert "132,000 rows in, " in text and " results, 0 missing, 0 repeated" in text
         assert "new plan in effect" in text
     assert re.search(r"^midstream, after batch \d+: The plan was changed from \"o c v s\" to ", adapts, re.MULTILINE)
     assert adapts.index("release:") < adapts.index("The plan was changed") < adapts.index("new plan in effect")
     # It is decided after a batch, and said after it.
-    said = re.findall(r"^batch +(\d+) of 14|^midstream, after batch (\d+):", adapts, re.MULTILINE)
+    said = re.findall(r"^batch +(\d+) of 11|^midstream, after batch (\d+):", adapts, re.MULTILINE)
     for (batch, _), (_, after) in pairwise(said):
         assert not batch or not after or int(after) <= int(batch)
     assert "the join of o, c and v makes" in adapts and "requested" not in adapts
