@@ -1,17 +1,20 @@
-"""Static plans and adaptation on the same streams: regret, migrations, delay of the change, q-error, overhead."""
+"""Static plans and adaptation on the same streams: regret, migrations, delay of changes, overhead, ablations."""
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from benchmarks.adaptation.workloads import WINDOW_PUSHES, Workload, workloads
+from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Tables, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
 from midstream.adaptation.controller import join_orders_text
@@ -23,6 +26,19 @@ __all__ = ["main"]
 MOST_PLANS = 15
 SEEDS = 10
 STEADY_WINDOWS = 50
+EXACT = 1 << 20
+"""A sample that has all rows of a span."""
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "16 rows of each input": {"sample_rows": 16},
+    "64 rows of each input": {"sample_rows": 64},
+    "1,024 rows of each input": {"sample_rows": 1_024},
+    "all rows of a span": {"sample_rows": EXACT},
+    "no confidence bound": {"deviations": 0.0},
+    "no regret rule": {"regret": 0.0},
+    "neither": {"deviations": 0.0, "regret": 0.0, "least_gain": 1.0, "least_saving": 0.0},
+}
+ABLATED = ("steps", "bursts", "alternating, every 0.2 windows", "steps, Zipf 1")
 
 
 def main(arguments: Sequence[str] = ()) -> bool:
@@ -33,63 +49,115 @@ def main(arguments: Sequence[str] = ()) -> bool:
     options = parser.parse_args(list(arguments))
     coefficients = calibrate()
     policy = Adaptation(coefficients=coefficients)
+    chosen = [w for w in workloads() if options.only is None or w.name.startswith(tuple(options.only))]
+    # Compiled kernels are loaded by the first query that needs them.
+    _measured(steady(2 * WINDOW_PUSHES), adapt=policy)
     found = []
-    for workload in workloads():
-        if options.only is None or any(workload.name.startswith(name) for name in options.only):
-            found.append(evaluated(workload, policy))
-            print(line(found[-1]), flush=True)
+    for workload in chosen:
+        found.append(evaluated(workload, policy))
+        print(line(found[-1]), flush=True)
     if options.only is not None:
         return True
-    steady = nothing_changes(policy, options.seeds)
-    figures, bars = _figures(found, steady)
-    details = {"workloads": found, "steady": steady, "coefficients": msgspec.structs.asdict(coefficients)}
+    found.append(against_adversary(policy))
+    print(line(found[-1]), flush=True)
+    quiet = nothing_changes(policy, options.seeds)
+    print(f"nothing changes: {quiet}", flush=True)
+    ablated = ablations(policy, found)
+    figures, bars = _figures(found, quiet)
+    details = {
+        "workloads": found,
+        "nothing changes": quiet,
+        "ablations": ablated,
+        "coefficients": msgspec.structs.asdict(coefficients),
+    }
     return save("adaptation", figures, *bars, details=details)
 
 
 def evaluated(workload: Workload, policy: Adaptation) -> dict[str, Any]:
     """All static plans and the adaptive query, by phase."""
-    plans = _static_plans(workload)
+    return _compared(workload, _measured(workload, adapt=policy))
+
+
+def against_adversary(policy: Adaptation) -> dict[str, Any]:
+    """Streams that turn against every plan that was chosen."""
+    adversary = Adversary()
+    run = adversary.query.run_locally(adapt=policy)
+    measured = _Measured(run).push(adversary.tables(1, lambda: len(run.history())))
+    return _compared(adversary.workload(), measured)
+
+
+def _compared(workload: Workload, ours: _Measured) -> dict[str, Any]:
+    """What an adaptive run did, beside all static plans."""
     default = join_orders_text(workload.query.plan())
-    static = {join_orders_text(plan): _phase_seconds(workload, _times(workload, plan=plan)[0]) for plan in plans}
-    times, run = _times(workload, adapt=policy)
-    adaptive = _phase_seconds(workload, times)
+    by_plan = {join_orders_text(plan): _measured(workload, plan=plan) for plan in _static_plans(workload)}
+    static = {name: _phase_seconds(workload, theirs.times) for name, theirs in by_plan.items()}
     best_by_phase = [min(seconds[phase] for seconds in static.values()) for phase in range(len(workload.phases))]
-    totals = {name: sum(seconds) for name, seconds in static.items()}
-    decisions = run.decisions()
-    changes = [decision.push for decision in decisions if decision.outcome == "changed"]
-    errors = [join.q_error for decision in decisions for join in decision.joins if join.q_error is not None]
+    totals = {name: theirs.seconds for name, theirs in by_plan.items()}
+    best_static = by_plan[min(totals, key=lambda name: totals[name])]
+    adaptive = _phase_seconds(workload, ours.times)
+    decisions = ours.run.decisions()
+    changes = [decision for decision in decisions if decision.outcome == "changed"]
+    switching = [decision.migration for decision in changes]
+    errors: dict[int, list[float]] = defaultdict(list)
+    for decision in decisions:
+        for join in decision.joins:
+            if join.q_error is not None:
+                errors[len(join.inputs)].append(join.q_error)
     return {
         "workload": workload.name,
-        "has_bar": workload.bars,
+        "kind": workload.kind,
         "plans": len(static),
         "adaptive": sum(adaptive),
         "adaptive_by_phase": adaptive,
         "best_by_phase": best_by_phase,
         "regret": sum(adaptive) / sum(best_by_phase) - 1,
-        "best_static": min(totals.values()),
+        "regret_without_switching": (sum(adaptive) - sum(switching)) / sum(best_by_phase) - 1,
+        "best_static": best_static.seconds,
         "worst_static": max(totals.values()),
         "default_static": totals[default],
-        "against_best_static": sum(adaptive) / min(totals.values()),
+        "against_best_static": sum(adaptive) / best_static.seconds,
         "migrations": len(changes),
-        "delays_in_windows": _delays(workload, changes),
-        "slowest_push": max(times),
-        "median_q_error": statistics.median(errors) if errors else None,
+        "switching_by_model": switching,
+        "delays_in_windows": _delays(workload, [decision.push for decision in changes]),
+        "slowest_push": max(ours.times),
+        "slowest_push_of_best_static": max(best_static.times),
+        "most_state_bytes": ours.most_state_bytes,
+        "most_state_bytes_of_best_static": best_static.most_state_bytes,
+        "median_q_error": statistics.median(e for found in errors.values() for e in found) if errors else None,
+        "median_q_error_by_inputs": {inputs: statistics.median(found) for inputs, found in sorted(errors.items())},
     }
 
 
 def nothing_changes(policy: Adaptation, seeds: int) -> dict[str, Any]:
     """The same streams for a long time, from the best plan on: false migrations, and what watching costs."""
-    (steps,) = [workload for workload in workloads() if workload.name == "steps"]
-    pushes = STEADY_WINDOWS * WINDOW_PUSHES
-    steady = Workload("nothing changes", steps.query, pushes, (0,), lambda _: steps.values(0))
-    best = min(_static_plans(steady), key=lambda plan: sum(_times(steady, plan=plan, pushes=4 * WINDOW_PUSHES)[0]))
+    always = steady(STEADY_WINDOWS * WINDOW_PUSHES)
+    best = min(_static_plans(always), key=lambda p: _measured(always, plan=p, pushes=4 * WINDOW_PUSHES).seconds)
     migrations, overheads = [], []
     for seed in range(seeds):
-        alone, _ = _times(steady, plan=best, seed=seed)
-        watched, run = _times(steady, plan=best, adapt=policy, seed=seed)
-        migrations.append(len(run.history()))
-        overheads.append(sum(watched) / sum(alone) - 1)
+        alone = _measured(always, plan=best, seed=seed)
+        watched = _measured(always, plan=best, adapt=policy, seed=seed)
+        migrations.append(len(watched.run.history()))
+        overheads.append(watched.seconds / alone.seconds - 1)
     return {"migrations": migrations, "overhead": statistics.median(overheads), "overheads": overheads}
+
+
+def ablations(policy: Adaptation, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Other policies on some of the workloads, against the static plans that were measured before."""
+    by_name = {result["workload"]: result for result in found}
+    results: dict[str, dict[str, Any]] = {}
+    for workload in workloads():
+        if workload.name not in ABLATED:
+            continue
+        best = by_name[workload.name]
+        for name, options in ABLATIONS.items():
+            ours = _measured(workload, adapt=msgspec.structs.replace(policy, **options))
+            results.setdefault(workload.name, {})[name] = {
+                "regret": ours.seconds / sum(best["best_by_phase"]) - 1,
+                "against_best_static": ours.seconds / best["best_static"],
+                "migrations": len(ours.run.history()),
+            }
+            print(f"{workload.name}, {name}: {results[workload.name][name]}", flush=True)
+    return results
 
 
 def _static_plans(workload: Workload) -> list[Plan]:
@@ -106,20 +174,33 @@ def _has_cross_product(plan: Plan) -> bool:
     return any(isinstance(node, Join) and not node.predicates for node in plan.walk())
 
 
-def _times(
+@dataclass
+class _Measured:
+    """A run, with the processor seconds of each push and the most that its state took."""
+
+    run: LocalRun
+    times: list[float] = field(default_factory=list)
+    most_state_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.times)
+
+    def push(self, pushes: Iterable[Tables]) -> _Measured:
+        gc.collect()
+        for tables in pushes:
+            began = time.process_time()
+            for _ in self.run.push_in_chunks(tables):
+                pass
+            self.times.append(time.process_time() - began)
+            self.most_state_bytes = max(self.most_state_bytes, self.run.metrics()["state_bytes"])
+        return self
+
+
+def _measured(
     workload: Workload, plan: Plan | None = None, adapt: Any = "off", seed: int = 1, pushes: int | None = None
-) -> tuple[list[float], LocalRun]:
-    """Processor seconds of each push, and the run."""
-    run = workload.query.run_locally(plan, adapt=adapt)
-    times = []
-    for number, tables in enumerate(workload.tables(seed)):
-        if pushes is not None and number >= pushes:
-            break
-        began = time.process_time()
-        for _ in run.push_in_chunks(tables):
-            pass
-        times.append(time.process_time() - began)
-    return times, run
+) -> _Measured:
+    return _Measured(workload.query.run_locally(plan, adapt=adapt)).push(islice(workload.tables(seed), pushes))
 
 
 def _phase_seconds(workload: Workload, times: list[float]) -> list[float]:
@@ -128,7 +209,7 @@ def _phase_seconds(workload: Workload, times: list[float]) -> list[float]:
 
 
 def _delays(workload: Workload, changes: list[int]) -> list[float]:
-    """For each step: how many windows passed until the plan was changed, if it was before the next one."""
+    """For each phase: how many windows passed until the plan was changed, if it was before the next one."""
     found = []
     ends = [*workload.phases[1:], workload.pushes]
     for first, last in zip(workload.phases, ends, strict=True):
@@ -140,7 +221,7 @@ def _delays(workload: Workload, changes: list[int]) -> list[float]:
 
 def line(result: dict[str, Any]) -> str:
     """One workload in a line."""
-    delays = ", ".join(f"{delay:.1f}" for delay in result["delays_in_windows"]) or "none"
+    delays = ", ".join(f"{delay:.1f}" for delay in result["delays_in_windows"][:5]) or "none"
     parts = [
         f"{result['workload']:34} adaptive {result['adaptive']:6.2f} s",
         f"best of each phase {sum(result['best_by_phase']):6.2f} s (regret {result['regret']:6.1%})",
@@ -154,7 +235,7 @@ def line(result: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _figures(found: list[dict[str, Any]], steady: dict[str, Any]) -> tuple[dict[str, Any], list[Bar]]:
+def _figures(found: list[dict[str, Any]], quiet: dict[str, Any]) -> tuple[dict[str, Any], list[Bar]]:
     """The figures with a bar, and their bars."""
     figures: dict[str, Any] = {}
     bars: list[Bar] = []
@@ -164,15 +245,23 @@ def _figures(found: list[dict[str, Any]], steady: dict[str, Any]) -> tuple[dict[
         bars.append(Bar(figure, limit, at_least))
 
     for result in found:
-        if result["has_bar"]:
+        if result["kind"] in ("steps", "drift"):
             add(f"regret, {result['workload']}", result["regret"], 0.10)
-    add("against the best static plan, worst workload", max(r["against_best_static"] for r in found), 1.15)
+        if result["kind"] == "alternating":
+            add(f"against the best static plan, {result['workload']}", result["against_best_static"], 1.5)
+    others = [r["against_best_static"] for r in found if r["kind"] != "alternating"]
+    add("against the best static plan, worst workload", max(others), 1.15)
     gain = sum(r["default_static"] for r in found) / sum(r["adaptive"] for r in found)
     add("times as fast as the default plan, whole suite", gain, 2.0, at_least=True)
-    delays = [delay for result in found if result["has_bar"] for delay in result["delays_in_windows"][1:]]
+    # The first phase has no step.
+    delays = [
+        delay for r in found if r["kind"] == "steps" for delay in r["delays_in_windows"][-len(r["best_by_phase"]) + 1 :]
+    ]
     add("longest delay of a change after a step, in windows", max(delays), 1.0)
     add("median delay of a change after a step, in windows", statistics.median(delays), 0.5)
-    quiet = sum(count == 0 for count in steady["migrations"]) / len(steady["migrations"])
-    add("share of runs without a migration where nothing changes", quiet, 0.9, at_least=True)
-    add("overhead where nothing changes", steady["overhead"], 0.02)
+    unchanged = sum(count == 0 for count in quiet["migrations"]) / len(quiet["migrations"])
+    add("share of runs without a migration where nothing changes", unchanged, 0.9, at_least=True)
+    add("overhead where nothing changes", quiet["overhead"], 0.02)
+    skewed = next(r for r in found if r["workload"] == "steps, Zipf 1")
+    add("median q-error, Zipf 1", skewed["median_q_error"], 2.0)
     return figures, bars

@@ -1,7 +1,7 @@
-"""Streams whose best join order changes: by steps, slowly, in bursts, in turns; with skewed and correlated keys.
+"""Streams whose best join order changes: by steps, slowly, in bursts, in turns; skewed, correlated, NEXMark, real data.
 
-A workload is a query and a function that makes the tables of push number i. Event time is one tick per row and stream;
-a window is ten pushes long. What changes is how many different values a join's key has: few values, many pairs.
+A workload is a query and the tables of each push. In the made-up ones, event time is one tick per row and stream, and a
+window is ten pushes long. What changes is how many different values a join's key has: few values, many pairs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.flights import batches, flights
 from midstream import ContinuousQuery, Stream
 
-__all__ = ["WINDOW_PUSHES", "Workload", "workloads"]
+__all__ = ["WINDOW_PUSHES", "Adversary", "Workload", "steady", "workloads"]
 
 ROWS = 8_000
 """Rows of each stream in a push."""
@@ -22,7 +23,9 @@ WINDOW_PUSHES = 10
 FEW, MEDIUM, MANY = 1_600, 80_000, 1_600_000
 """Values of a key whose join makes 50 pairs per row, and of one whose join makes a pair for every 20th row."""
 
-Keys = Callable[[int, np.random.Generator], dict[str, np.ndarray]]
+Tables = dict[str, pa.Table]
+Values = Callable[[int], dict[str, int]]
+"""How many values each key has in a push."""
 
 
 @dataclass(frozen=True)
@@ -30,43 +33,59 @@ class Workload:
     """A query, its streams push by push, and where phases begin (the best plan may be another in each)."""
 
     name: str
+    kind: str
+    """``steps``, ``drift`` or ``alternating``, each with bars of its own, or ``other``."""
     query: ContinuousQuery
     pushes: int
-    phases: tuple[int, ...]
+    tables: Callable[[int], Iterator[Tables]]
+    """The tables of all pushes, by seed."""
+    phases: tuple[int, ...] = (0,)
     """The first push of each phase."""
-    values: Callable[[int], dict[str, int]]
-    """How many values each column has in push number i."""
-    skew: float = 0.0
-    """The exponent of Zipf's law that keys follow; 0: all are equally frequent."""
-    correlated: bool = False
-    """Whether a row's keys are functions of each other, so that conditions are not independent."""
-    bars: bool = True
-    """Whether the regret of this workload has a bar: steps and drift do."""
 
-    def tables(self, seed: int) -> Iterator[dict[str, pa.Table]]:
-        """The tables of all pushes."""
+
+def keyed_tables(
+    query: ContinuousQuery, pushes: int, values: Values, skew: float = 0.0, correlated: bool = False
+) -> Callable[[int], Iterator[Tables]]:
+    """Rows whose keys have so many values, by Zipf's law with this exponent (0: all are equally frequent).
+
+    If they are ``correlated``, the keys of a row are functions of each other, so conditions are not independent.
+    """
+
+    def tables(seed: int) -> Iterator[Tables]:
         generator = np.random.default_rng(seed)
-        for push in range(self.pushes):
-            values = self.values(push)
-            times = np.arange(push * ROWS, (push + 1) * ROWS)
-            made = {}
-            for stream in self.query.streams:
-                columns = stream.schema.names[1:]
-                base = generator.random(ROWS)
-                keys = {
-                    column: _drawn(base if self.correlated else generator.random(ROWS), values[column], self.skew)
-                    for column in columns
-                }
-                made[stream.name] = pa.table({"t": times, **keys})
-            yield made
+        for push in range(pushes):
+            yield keyed_rows(query, push, values(push), generator, skew, correlated)
+
+    return tables
+
+
+def keyed_rows(
+    query: ContinuousQuery,
+    push: int,
+    values: dict[str, int],
+    generator: np.random.Generator,
+    skew: float = 0.0,
+    correlated: bool = False,
+) -> Tables:
+    """The tables of one push."""
+    times = np.arange(push * ROWS, (push + 1) * ROWS)
+    made = {}
+    for stream in query.streams:
+        base = generator.random(ROWS)
+        keys = {
+            column: _drawn(base if correlated else generator.random(ROWS), values[column], skew)
+            for column in stream.schema.names[1:]
+        }
+        made[stream.name] = pa.table({"t": times, **keys})
+    return made
 
 
 def _drawn(uniform: np.ndarray, values: int, skew: float) -> np.ndarray:
     """Keys from 0 on: equally frequent, or by Zipf's law (the continuous approximation)."""
     if skew == 0:
-        return (uniform * values).astype(np.int64)
+        return np.asarray(uniform * values, np.int64)
     if skew == 1:
-        return (np.exp(uniform * np.log(values + 1)) - 1).astype(np.int64)
+        return np.asarray(np.exp(uniform * np.log(values + 1)) - 1, np.int64)
     power = 1 - skew
     return (((uniform * ((values + 1) ** power - 1)) + 1) ** (1 / power) - 1).astype(np.int64)
 
@@ -96,17 +115,33 @@ def _query(columns: dict[str, list[str]], conditions: list[str]) -> ContinuousQu
 
 
 def workloads() -> list[Workload]:
-    """All of them, by name."""
+    """All of them."""
     found = [_steps("steps", chain("abcd"), 3), _steps("steps, star of 4", star("abcd"), 3)]
-    found += [_steps(f"steps, chain of {count}", chain("abcdefgh"[:count]), count - 1, phases=3) for count in (3, 5, 8)]
-    found.append(_drift())
-    found.append(_bursts())
-    for windows in (1, 2, 5, 10):
-        found.append(_turns(f"alternating, every {windows} windows", windows * WINDOW_PUSHES))
-    for skew in (0.5, 1.0):
-        found.append(_steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=MEDIUM, bars=False))
-    found.append(_steps("steps, correlated keys", chain("abcd"), 3, phases=3, correlated=True, bars=False))
+    found += [
+        _steps(f"steps, chain of {count}", chain("abcdefgh"[:count]), count - 1, phases=3) for count in (3, 5, 6, 7, 8)
+    ]
+    found += [_drift(), _bursts()]
+    found += [_turns(pushes) for pushes in (1, 2, 5, 10, 20, 50, 100)]
+    found += [_steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=MEDIUM) for skew in (0.5, 1.0)]
+    # With the exponent 1.5 the first key alone has a third of all rows: more values do not make fewer pairs.
+    found.append(_steps("steps, Zipf 1.5", chain("abc"), 2, phases=2, windows=1, skew=1.5, few=FEW))
+    found.append(_steps("steps, correlated keys", chain("abcd"), 3, phases=3, correlated=True))
+    found += [_nexmark(), _flights()]
     return found
+
+
+def steady(pushes: int) -> Workload:
+    """The first phase of the steps, for ever."""
+    query = chain("abcd")
+    return Workload("nothing changes", "other", query, pushes, keyed_tables(query, pushes, _step_values(3, 1, FEW)))
+
+
+def _step_values(keys: int, length: int, few: int) -> Values:
+    def values(push: int) -> dict[str, int]:
+        many_pairs = push // length % keys + 1
+        return {f"k{i}": few if i == many_pairs else MANY for i in range(1, keys + 1)}
+
+    return values
 
 
 def _steps(
@@ -118,22 +153,17 @@ def _steps(
     skew: float = 0.0,
     correlated: bool = False,
     few: int = FEW,
-    bars: bool = True,
 ) -> Workload:
     """In each phase another join makes many pairs."""
     length = windows * WINDOW_PUSHES
-
-    def values(push: int) -> dict[str, int]:
-        many_pairs = push // length % keys + 1
-        return {f"k{i}": few if i == many_pairs else MANY for i in range(1, keys + 1)}
-
-    starts = tuple(length * phase for phase in range(phases))
-    return Workload(name, query, phases * length, starts, values, skew, correlated, bars)
+    kind = "other" if skew or correlated else "steps"
+    tables = keyed_tables(query, phases * length, _step_values(keys, length, few), skew, correlated)
+    return Workload(name, kind, query, phases * length, tables, tuple(length * phase for phase in range(phases)))
 
 
 def _drift() -> Workload:
     """Over ten windows, one join's pairs become as many as another's were, and the other way round."""
-    pushes = 20 * WINDOW_PUSHES
+    query, pushes = chain("abcd"), 20 * WINDOW_PUSHES
 
     def values(push: int) -> dict[str, int]:
         way = min(1.0, max(0.0, (push / WINDOW_PUSHES - 5) / 10))
@@ -141,26 +171,106 @@ def _drift() -> Workload:
         return {"k1": between[0], "k2": MEDIUM, "k3": between[1]}
 
     phases = tuple(WINDOW_PUSHES * start for start in (0, 5, 8, 10, 12, 15))
-    return Workload("drift", chain("abcd"), pushes, phases, values)
+    return Workload("drift", "drift", query, pushes, keyed_tables(query, pushes, values), phases)
 
 
 def _bursts() -> Workload:
     """Every fourth window, for a tenth of it, the join that is good otherwise makes many pairs."""
-    pushes = 20 * WINDOW_PUSHES
+    query, pushes = chain("abcd"), 20 * WINDOW_PUSHES
 
     def values(push: int) -> dict[str, int]:
         is_burst = push % (4 * WINDOW_PUSHES) == 2 * WINDOW_PUSHES
         return {"k1": FEW, "k2": MEDIUM, "k3": FEW if is_burst else MANY}
 
-    return Workload("bursts", chain("abcd"), pushes, (0,), values, bars=False)
+    return Workload("bursts", "other", query, pushes, keyed_tables(query, pushes, values))
 
 
-def _turns(name: str, period: int) -> Workload:
-    """The two ends of a chain take turns in being the bad one."""
-    pushes = max(4 * period, 20 * WINDOW_PUSHES)
+def _ends(turn: int) -> dict[str, int]:
+    """The two ends of a chain of four take turns in being the bad one."""
+    ends = (FEW, MANY) if turn % 2 == 0 else (MANY, FEW)
+    return {"k1": ends[0], "k2": MEDIUM, "k3": ends[1]}
 
-    def values(push: int) -> dict[str, int]:
-        ends = (FEW, MANY) if push // period % 2 == 0 else (MANY, FEW)
-        return {"k1": ends[0], "k2": MEDIUM, "k3": ends[1]}
 
-    return Workload(name, chain("abcd"), pushes, tuple(range(0, pushes, period)), values, bars=False)
+def _turns(period: int) -> Workload:
+    query, pushes = chain("abcd"), max(4 * period, 20 * WINDOW_PUSHES)
+    name = f"alternating, every {period / WINDOW_PUSHES:g} windows"
+    tables = keyed_tables(query, pushes, lambda push: _ends(push // period))
+    return Workload(name, "alternating", query, pushes, tables, tuple(range(0, pushes, period)))
+
+
+class Adversary:
+    """Lets the other end of a chain be the bad one as soon as the plan has been changed, and remembers when."""
+
+    def __init__(self, pushes: int = 20 * WINDOW_PUSHES) -> None:
+        self.query = chain("abcd")
+        self._pushes = pushes
+        self._turns: list[int] = []
+
+    def tables(self, seed: int, changes: Callable[[], int]) -> Iterator[Tables]:
+        """The tables against a run that has changed its plan so often."""
+        generator = np.random.default_rng(seed)
+        for push in range(self._pushes):
+            self._turns.append(changes())
+            yield keyed_rows(self.query, push, _ends(self._turns[-1]), generator)
+
+    def workload(self) -> Workload:
+        """The same rows once more, for other plans."""
+        turns = self._turns
+        phases = tuple(push for push, turn in enumerate(turns) if push == 0 or turn != turns[push - 1])
+        tables = keyed_tables(self.query, len(turns), lambda push: _ends(turns[push]))
+        return Workload("alternating, by an adversary", "alternating", self.query, len(turns), tables, phases)
+
+
+def _nexmark() -> Workload:
+    """Query 23 of NEXMark: bids with the person who made them and an auction of that person's.
+
+    Of 50 events one is a new person, three are auctions and 46 are bids. Three of four auctions and bids are of the hot
+    seller or bidder, one of the last hundred persons; the others are of one of the last thousand.
+    """
+    per_push, pushes = 20_000, 10 * WINDOW_PUSHES
+    streams = {"person": ["id"], "auction": ["id", "seller"], "bid": ["auction", "bidder"]}
+    query = ContinuousQuery(
+        f"""SELECT b.auction, b.bidder, a.id AS own FROM
+            bid [RANGE {per_push * WINDOW_PUSHES}] b, person [RANGE {per_push * WINDOW_PUSHES}] p,
+            auction [RANGE {per_push * WINDOW_PUSHES}] a WHERE p.id = b.bidder AND a.seller = b.bidder""",
+        [Stream(name, pa.schema([(c, pa.int64()) for c in ("t", *own)]), "t") for name, own in streams.items()],
+    )
+
+    def tables(seed: int) -> Iterator[Tables]:
+        generator = np.random.default_rng(seed)
+        for push in range(pushes):
+            times = np.arange(push * per_push, (push + 1) * per_push)
+            place, person = times % 50, times // 50
+            is_hot = generator.random(per_push) < 0.75
+            active = np.maximum(0, person - generator.integers(0, 1_000, per_push))
+            seller = np.where(is_hot, person // 100 * 100, active)
+            bidder = np.where(is_hot, person // 100 * 100 + 1, active)
+            persons, auctions, bids = place == 0, (place > 0) & (place < 4), place >= 4
+            item = generator.integers(0, 1 + 3 * person)
+            yield {
+                "person": pa.table({"t": times[persons], "id": person[persons]}),
+                "auction": pa.table({"t": times[auctions], "id": times[auctions], "seller": seller[auctions]}),
+                "bid": pa.table({"t": times[bids], "auction": item[bids], "bidder": bidder[bids]}),
+            }
+
+    return Workload("NEXMark, query 23", "other", query, pushes, tables)
+
+
+def _flights() -> Workload:
+    """Real rows: departures from two airports of New York to a destination of a flight from the third that was late.
+
+    Windows of two days, a push per day. How many flights are late depends on the weather.
+    """
+    names = ("newark", "laguardia", "delayed")
+    schema = pa.schema({"ts": pa.int64(), "dest": pa.string(), "flight": pa.int64()})
+    query = ContinuousQuery(
+        """SELECT e.dest, e.flight AS newark, l.flight AS laguardia, x.flight AS kennedy FROM
+           newark [RANGE 2880] e, laguardia [RANGE 2880] l, delayed [RANGE 2880] x
+           WHERE e.dest = l.dest AND l.dest = x.dest""",
+        [Stream(name, schema, "ts") for name in names],
+    )
+
+    def tables(seed: int) -> Iterator[Tables]:
+        yield from batches(flights(), list(names), days=1)
+
+    return Workload("flights from New York in 2013", "other", query, 365, tables)

@@ -29,6 +29,11 @@ from midstream.deployment.sites.durable_files import write_whole
 from midstream.spark.session import session
 
 SCHEMA = "ts long, k long"
+SETTINGS = {
+    "spark.sql.streaming.pollingDelay": "50ms",
+    # With its usual stack, Java's regular expressions overflow it after some minutes, in threads of Spark's queries.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Xss16m",
+}
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
@@ -43,7 +48,7 @@ class NativeFragments:
     def __init__(self, folder: Path, devices: MovingDevices) -> None:
         self.folder = folder
         self.devices = devices
-        self.spark = session("local[2,4]", 1, {"spark.sql.streaming.pollingDelay": "50ms"})
+        self.spark = session("local[2,4]", 1, SETTINGS)
         self.running: dict[str, StreamingQuery] = {}
         self.edges = {child: parent for child, parent in self._links()}
         self.calls = 0
@@ -116,6 +121,11 @@ class NativeFragments:
             self.check()
             time.sleep(0.02)
 
+    def end(self) -> None:
+        for query in self.running.values():
+            query.stop()
+        self.spark.stop()
+
     def check(self) -> None:
         for name, query in self.running.items():
             if query.exception() is not None:
@@ -154,6 +164,7 @@ def run(folder: Path, queries: int, changes: int, quiet_s: float, every_s: float
     while (latencies := latencies_so_far()).missing and time.time() < until:
         native.check()
         time.sleep(0.5)
+    native.end()
     # A fragment is stopped and started: two calls, one fragment.
     return Outcome.of(latencies, quiet, done, (calls / 2, calls))
 

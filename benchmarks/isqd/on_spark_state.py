@@ -3,14 +3,17 @@
 Four sites. The join's state passes from the first over two others to the last, and back, in turns as
 
 - **ISQD**: the product as it is: a part of the snapshot per micro-batch, which sites on the way pass on at once;
-- **ST**: the same with the whole snapshot in one file, which each site on the way receives before it sends it on;
+- **ST**: the same with the whole snapshot in one file, which each site on the way receives before it sends it on, in a
+  micro-batch, as it receives everything;
+- **ST in transit**: as ST, but sites on the way pass the file on without a micro-batch, which is an addition of ours;
 - **SR**: the join begins empty, and its sources replay everything over two sites in between. SR-B: no replayed row
   meets another; SR-A: the rows of every second file do, SR-W: those of every file. Measured for one size, and computed
   from that rate for the others.
 
-Measured from the request to the coordinator until the result of a row that arose after the change has been published:
-that includes the protocol's rounds (prepare, mark, connect), each of which waits for micro-batches. Beside it, from
-when the stage has ended at its old place until it is installed at the new one, as the coordinator learns it.
+Measured from the request to the coordinator until the result of a row that arose after the stage had ended at the old
+place (the old place goes on until then) has been published: that includes the protocol's rounds (prepare, mark,
+connect), each of which waits for micro-batches. Beside it, from when the stage has ended at its old place until it is
+installed at the new one, as the coordinator learns it.
 """
 
 from __future__ import annotations
@@ -48,7 +51,10 @@ ROUNDS = 1
 REPLAYED = 64
 ROWS_PER_FILE = 60_000
 PAYLOAD = 100
+PROBE_SECONDS = 0.5
 JOIN = "q/join-1"
+SWITCHES = {"ISQD": None, "ST": "micro-batches", "ST in transit": "transit"}
+"""What ``spark_process`` finds in its file."""
 SETTINGS = {"spark.driver.memory": "2500m", "spark.driver.maxResultSize": "0"}
 """ST holds a whole snapshot, several times over, in the memory of each site."""
 SCHEMAS = {
@@ -110,7 +116,7 @@ class Move:
     """One move; seconds."""
 
     flow: float
-    """From the request until the first result of a row that arose after it."""
+    """From the request until the first result of a row that arose after the stage had ended at the old place."""
     transfer: float
     """From the end at the old place until the stage is installed at the new one."""
 
@@ -134,36 +140,52 @@ class MovingJoin:
             self._files += 1
             # Not all at once: Spark would take them in one micro-batch.
             self._probe(self._rows - 1)
+            self._wait_for(self._rows - 1)
 
-    def _probe(self, key: int) -> float:
-        """Feed a row that meets one of the state; when its result has come."""
+    def _probe(self, key: int) -> None:
+        """Feed a row that meets one of the state."""
         # Probes have keys in any order and times in theirs: none is late.
         probe = pa.table([[self._rows + self._probes], [key]], schema=SCHEMAS["b"])
         self._directory.write_feed("device b", "b", self._probes, probe)
         self._probes += 1
+
+    def _wait_for(self, key: int) -> float:
+        """When the result of a probe has come."""
         self._running.wait(lambda: self._results.arrival("probe", key) is not None, 600, "no result")
         arrived = self._results.arrival("probe", key)
         assert arrived is not None
         return arrived
 
     def move(self) -> Move:
+        """Move the join, with a row that meets one of its state twice a second."""
         old, new = self._place, "new" if self._place == "old" else "old"
         asked = self._running.ask(moved(old, new))
         self._place = new
-        arrived = self._probe(self._probes)
-        status = self._running.wait_until_idle()
-        assert status.stages[JOIN] == new, status.stages
+        probes: list[tuple[float, int]] = []
+
+        def probes_until_idle() -> bool:
+            if not probes or time.time() - probes[-1][0] > PROBE_SECONDS:
+                # Before it is written: its row is not older.
+                probes.append((time.time(), self._probes))
+                self._probe(self._probes)
+            status = self._running.status()
+            return status is not None and status.is_idle and status.stages[JOIN] == new
+
+        self._running.wait(probes_until_idle, 900, "a change stays open")
         moments = self._running.counts()["moments"]
-        return Move(arrived - asked, moments[f"Installed {JOIN} {new}"] - moments[f"Acted {JOIN} {old}"])
+        ended = moments[f"Acted {JOIN} {old}"]
+        # Rows that arose before may have met the state at the old place.
+        first = next(key for arose, key in probes if arose > ended)
+        return Move(self._wait_for(first) - asked, moments[f"Installed {JOIN} {new}"] - ended)
 
 
-def moves(sizes: Sequence[int]) -> tuple[dict[int, list[Move]], dict[int, list[Move]]]:
-    """Moves of states of so many MiB, in turns there and back as ISQD and there and back as ST."""
+def moves(sizes: Sequence[int]) -> dict[str, dict[int, list[Move]]]:
+    """Moves of states of so many MiB, in turns there and back by each of the approaches."""
     per_row = bytes_per_row()
-    ours: dict[int, list[Move]] = {}
-    whole: dict[int, list[Move]] = {}
+    found: dict[str, dict[int, list[Move]]] = {name: {size: [] for size in sizes} for name in SWITCHES}
     with tempfile.TemporaryDirectory() as folder:
         directory = DeploymentDirectory.create(Path(folder) / "deployment", topology(), SITES)
+        switch = directory.path / "as_a_whole"
         with SparkSites(directory, "ISQD or ST", SETTINGS) as running:
             running.deploy(DeployQuery(tuple(PLANS), ("probe", "payload")))
             join = MovingJoin(running)
@@ -172,13 +194,14 @@ def moves(sizes: Sequence[int]) -> tuple[dict[int, list[Move]], dict[int, list[M
             join.move()
             for size in sizes:
                 join.fill(int(size * MIB / per_row))
-                for _ in range(ROUNDS):
-                    ours.setdefault(size, []).extend([join.move(), join.move()])
-                    (directory.path / "as_a_whole").touch()
-                    whole.setdefault(size, []).extend([join.move(), join.move()])
-                    (directory.path / "as_a_whole").unlink()
-                    print(f"{size} MB: ISQD {ours[size][-2:]}, ST {whole[size][-2:]}", flush=True)
-    return ours, whole
+                for name in [*SWITCHES] * ROUNDS:
+                    if (text := SWITCHES[name]) is not None:
+                        switch.write_text(text)
+                    own = [join.move(), join.move()]
+                    switch.unlink(missing_ok=True)
+                    found[name][size] += own
+                    print(f"{size} MB, {name}: {own}", flush=True)
+    return found
 
 
 def replays(mebibytes: int) -> dict[str, float]:
@@ -226,12 +249,12 @@ def _way() -> Topology:
 
 def figure_11_on_spark() -> bool:
     """The size of the state, two sites in between."""
-    ours, st = moves(SIZES)
+    found = moves(SIZES)
     replayed = replays(REPLAYED)
     drawing, axes = new_figure("ISQD, figure 11 on Spark: a state moves over 2 sites", 1, 2)
     for panel, what in zip(axes[0], ("flow", "transfer"), strict=True):
-        for name, found, style in (("ISQD", ours, "o-"), ("ST", st, "s-")):
-            panel.plot(SIZES, [_median(found[size], what) for size in SIZES], style, label=name)
+        for (name, own), style in zip(found.items(), ("o-", "s-", "^-"), strict=True):
+            panel.plot(SIZES, [_median(own[size], what) for size in SIZES], style, label=name)
     for variant, seconds in replayed.items():
         axes[0][0].plot(SIZES, [seconds * size / REPLAYED for size in SIZES], "--", label=f"{variant}, computed")
     for panel, title in zip(axes[0], ("until data flow again", "until the state is installed"), strict=True):
@@ -240,15 +263,12 @@ def figure_11_on_spark() -> bool:
         describe(panel, title, "MB of state", "s")
     figures: dict[str, Any] = {}
     for size in SIZES:
-        flow, transfer = _median(ours[size], "flow"), _median(ours[size], "transfer")
-        figures |= {
-            f"{size} MB: ISQD, until data flow again, s": flow,
-            f"{size} MB: ST, until data flow again, s": _median(st[size], "flow"),
-            f"{size} MB: ST / ISQD, until data flow again": _median(st[size], "flow") / flow,
-            f"{size} MB: ISQD, transfer, s": transfer,
-            f"{size} MB: ST, transfer, s": _median(st[size], "transfer"),
-            f"{size} MB: ST / ISQD, transfer": _median(st[size], "transfer") / transfer,
-        }
+        for what, words in (("flow", "until data flow again"), ("transfer", "transfer")):
+            ours = _median(found["ISQD"][size], what)
+            figures[f"{size} MB: ISQD, {words}, s"] = ours
+            for name in ("ST", "ST in transit"):
+                figures[f"{size} MB: {name}, {words}, s"] = theirs = _median(found[name][size], what)
+                figures[f"{size} MB: {name} / ISQD, {words}"] = theirs / ours
         figures |= {
             f"{size} MB: {name}, {'measured' if size == REPLAYED else 'computed'}, s": seconds * size / REPLAYED
             for name, seconds in replayed.items()
@@ -270,14 +290,14 @@ def figure_11_on_spark() -> bool:
     )
     bars = [Bar(f"{size} MB: ST / ISQD, until data flow again", 1.5, at_least=True) for size in SIZES]
     series = {
-        name: {str(size): [(move.flow, move.transfer) for move in own] for size, own in found.items()}
-        for name, found in (("ISQD", ours), ("ST", st))
+        name: {str(size): [(move.flow, move.transfer) for move in own] for size, own in by_size.items()}
+        for name, by_size in found.items()
     }
     return save_figure(figure, drawing, figures, min(gains) >= 2.6, seen, series, *bars)
 
 
 def _median(found: Sequence[Move], what: str) -> float:
-    return statistics.median(getattr(each, what) for each in found)
+    return float(statistics.median(getattr(each, what) for each in found))
 
 
 FIGURES = {"figure_11_on_spark": figure_11_on_spark}

@@ -6,7 +6,8 @@
 
 - ``ISQD``: the product as it is;
 - ``ISQD or ST``: the same, but as long as there is a file ``as_a_whole`` in the deployment's directory, a stage's
-  snapshot leaves as a whole in one file, so that every site on the way receives all of it before it sends it on;
+  snapshot leaves as a whole in one file, so that every site on the way receives all of it before it sends it on: in a
+  micro-batch, as everything that nodes receive, or, if the file says ``transit``, without one, as the product does;
 - ``HSQD``, ``HCQD``: holistic redeployment, one query at a time or eight (``holistic_sites``).
 
 The coordinator counts what it does in ``coordinator/counts.json``.
@@ -28,11 +29,12 @@ from benchmarks.isqd.emulation import IncrementalCoordinator
 from midstream.deployment.protocol import node_runtime
 from midstream.deployment.protocol.coordinator import Coordinator, Instruction
 from midstream.deployment.protocol.coordinator_log import CoordinatorLog
-from midstream.deployment.protocol.messages import Acted, Installed, Report
+from midstream.deployment.protocol.messages import Acted, Envelope, Installed, Report, StateChunk
 from midstream.deployment.protocol.node_runtime import CHUNKS_AHEAD, CHUNKS_AT_ONCE, NodeRuntime
-from midstream.deployment.sites import coordinator_process
+from midstream.deployment.sites import coordinator_process, site_output
 from midstream.deployment.sites.durable_files import write_whole
 from midstream.deployment.sites.node_group import NodeGroup
+from midstream.deployment.sites.transit import is_in_transit
 from midstream.deployment.topology.topology import Topology
 from midstream.spark import site
 from midstream.spark.node_operator import NodeOperator
@@ -48,11 +50,18 @@ class SwitchedNode(NodeRuntime):
     """A node that sends a snapshot as a whole as long as the file is there that the environment names."""
 
     def _begin_step(self) -> None:
-        is_whole = Path(os.environ[AS_A_WHOLE]).exists()
+        switch = Path(os.environ[AS_A_WHOLE])
+        is_whole = switch.exists()
         self.chunks_at_once = EVERYTHING if is_whole else CHUNKS_AT_ONCE
         # In the Python worker that runs the node.
         node_runtime.CHUNKS_AHEAD = EVERYTHING if is_whole else CHUNKS_AHEAD
+        by_micro_batches = is_whole and switch.read_text() != "transit"
+        site_output.is_in_transit = _is_in_transit_without_state if by_micro_batches else is_in_transit
         super()._begin_step()
+
+
+def _is_in_transit_without_state(envelope: Envelope) -> bool:
+    return is_in_transit(envelope) and not isinstance(envelope.message, StateChunk)
 
 
 class SwitchedGroup(NodeGroup):

@@ -16,7 +16,7 @@ sizes of its own: a micro-batch takes as long as its slowest cell.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -51,6 +51,7 @@ class Proposal:
 
     plan: Plan
     strategy: str
+    options: Mapping[str, bool]
 
 
 class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,8 +186,8 @@ class Controller:
                 outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
                 reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
                 if outcome == "changed":
-                    proposal = Proposal(compared.best_plan, cost.strategy)
-                    self._expected = self._tuples_expected(plan, proposal, cells)
+                    proposal = Proposal(compared.best_plan, cost.strategy, cost.options)
+                    self._expected = self._tuples_expected(plan, compared.best_plan, cells, cost)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
         self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
@@ -252,11 +253,10 @@ class Controller:
         assert cost is not None, "another order of the same joins"
         return cost
 
-    def _tuples_expected(self, old: Plan, new: Proposal, cells: Sequence[PlanSizes]) -> float:
-        """How many tuples a migration should compute, in all cells."""
-        return sum(
-            tuples_to_compute(self._cost(old, sizes), self._cost(new.plan, sizes), new.strategy) for sizes in cells
-        )
+    def _tuples_expected(self, old: Plan, new: Plan, cells: Sequence[PlanSizes], cost: MigrationCost) -> float | None:
+        """How many tuples a migration should bring into the new plan's states, in all cells; None if it runs both."""
+        found = [tuples_to_compute(self._cost(old, sizes), self._cost(new, sizes), cost) for sizes in cells]
+        return sum(count for count in found if count is not None) if None not in found else None
 
     def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
         """Why the change is not made; nothing if it is to be made."""

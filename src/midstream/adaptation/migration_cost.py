@@ -1,15 +1,17 @@
 """What a change of plan would cost, by strategy, in seconds of the same cost model that compares the plans.
 
 Moving state computes the states that the new plan has and the old one lacks: their tuples, from the states below them
-(Zhu et al. 2004, section 5.1). JISC computes of the same what later rows look for. Where keys have changed that is
-little: a window full of old keys need not be joined for rows with new ones. GenMig and parallel track run both plans for the length of a window, so the new plan's
-work is done twice over for the rows of a window (section 5.2).
+(Zhu et al. 2004, section 5.1). JISC computes the same little by little. As published it computes only what later rows
+look for, and looks up for each of them whether that is there, for the length of a window: this is better where little
+is looked for, as after keys have changed, since rows with new keys do not look for partners of the old ones. GenMig and
+parallel track run both plans for the length of a window, so the new plan's work is done twice over for the rows of a
+window (section 5.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from midstream.algebra.plan import Plan
 from midstream.errors import MigrationRefused
@@ -21,7 +23,7 @@ from midstream.planning.cost.sizes import PlanSizes
 __all__ = ["MigrationCost", "cheapest_migration", "tuples_to_compute"]
 
 _ON_DEMAND = 1.25
-"""How much more a tuple costs that is computed when it is asked for."""
+"""How much more a tuple costs that is not computed together with all others."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,13 @@ class MigrationCost:
     seconds: float
     pause: float
     """How long results wait."""
+    options: Mapping[str, bool] = field(default_factory=dict)
+    """Of the strategy."""
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether only what is looked for is computed."""
+        return bool(self.options)
 
 
 def cheapest_migration(
@@ -48,7 +57,7 @@ def cheapest_migration(
 
     ``correction`` is how many times as many tuples earlier migrations computed as was expected.
     """
-    computed, on_demand = (
+    computed, looked_for = (
         _seconds_to_compute(*costs, coefficients, correction, is_on_demand) for is_on_demand in (False, True)
     )
     replacing = coefficients.replacement * len(costs[1].nodes)
@@ -64,16 +73,38 @@ def cheapest_migration(
         if strategy.runs_both_plans:
             found.append(MigrationCost(name, replacing + twice, 0.0))
         elif name == "jisc":
-            found.append(MigrationCost(name, replacing + on_demand, replacing))
+            looking = _seconds_to_look(*costs, coefficients)
+            found.append(MigrationCost(name, replacing + _ON_DEMAND * computed, replacing))
+            found.append(MigrationCost(name, replacing + looked_for + looking, replacing, {"as_published": True}))
         else:
             found.append(MigrationCost(name, replacing + computed, replacing + computed))
     possible = [cost for cost in found if cost.pause <= longest_pause]
     return min(possible, key=lambda cost: cost.seconds, default=None)
 
 
-def tuples_to_compute(old: PlanCost, new: PlanCost, strategy: str) -> float:
-    """How many tuples of the new plan's states that the old plan does not have in any state are computed."""
-    return sum(_computed(state, strategy == "jisc") for state in _new_tuples(old, new))
+def tuples_to_compute(old: PlanCost, new: PlanCost, cost: MigrationCost) -> float | None:
+    """How many tuples a migration brings into states of the new plan; None if it runs both plans instead."""
+    if strategy_named(cost.strategy, {}).runs_both_plans:
+        return None
+    return sum(brought.count for brought in _brought(old, new, cost.is_on_demand))
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """A state of the new plan that the old one does not have as it is, and how many of its tuples are brought there."""
+
+    state: InputState
+    count: float
+    is_computed: bool
+    """Whether no state of the old plan has its tuples, by any key."""
+
+
+def _brought(old: PlanCost, new: PlanCost, is_on_demand: bool) -> Iterator[_Brought]:
+    had, had_tuples = {(s.tuples, s.key) for s in _states(old)}, {s.tuples for s in _states(old)}
+    for state in _states(new):
+        if (state.tuples, state.key) not in had:
+            is_computed = state.inputs > 1 and state.tuples not in had_tuples
+            yield _Brought(state, state.looked_for if is_computed and is_on_demand else state.held, is_computed)
 
 
 def _seconds_to_compute(
@@ -81,23 +112,17 @@ def _seconds_to_compute(
 ) -> float:
     """Tuples that no state has are computed and inserted; those that are kept by another key are sorted anew."""
     total = 0.0
-    for state in _new_tuples(old, new):
-        each = coefficients.per_tuple_out(state.inputs) + coefficients.per_tuple_in(state.inputs)
-        total += correction * _computed(state, is_on_demand) * each * (_ON_DEMAND if is_on_demand else 1.0)
-    had, had_tuples = {(s.tuples, s.key) for s in _states(old)}, {s.tuples for s in _states(old)}
-    for state in _states(new):
-        if (state.tuples, state.key) not in had and (state.inputs == 1 or state.tuples in had_tuples):
-            total += state.held * coefficients.per_tuple_in(state.inputs)
-    return total
+    for brought in _brought(old, new, is_on_demand):
+        inputs = brought.state.inputs
+        computing = coefficients.per_tuple_out(inputs) if brought.is_computed else 0.0
+        total += brought.count * (computing + coefficients.per_tuple_in(inputs))
+    return correction * total
 
 
-def _computed(state: InputState, is_on_demand: bool) -> float:
-    return state.asked_for if is_on_demand else state.held
-
-
-def _new_tuples(old: PlanCost, new: PlanCost) -> list[InputState]:
-    had = {state.tuples for state in _states(old)}
-    return [state for state in _states(new) if state.inputs > 1 and state.tuples not in had]
+def _seconds_to_look(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
+    """Until the old tuples have ended, every partner looks whether its key has been computed."""
+    incomplete = [brought.state for brought in _brought(old, new, is_on_demand=True) if brought.is_computed]
+    return sum(state.partners * coefficients.per_tuple_in(1) for state in incomplete)
 
 
 def _states(plan: PlanCost) -> list[InputState]:

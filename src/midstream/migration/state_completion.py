@@ -17,8 +17,9 @@ side has the whole key, or there is none, all is computed at the first request.
 
 A state is whole when every key of the driver has been attempted or has lost its last old tuple (section 4.3; the
 driver's own state must be whole to know them), or when all old tuples have ended. Keys that nobody asks for would keep
-it incomplete for as long as a window; so, beside what is asked for, each push completes a bounded number of further
-keys, in the order of their codes (``complete_ahead``). Without that, keys are counted down as in the paper.
+it incomplete for as long as a window; so, beside what is asked for, each push completes further keys in the order of
+their codes, as many as take a bounded number of tuples (``complete_ahead``). Without that, keys are counted down as in
+the paper.
 """
 
 from __future__ import annotations
@@ -159,11 +160,25 @@ class IncompleteState:
         return [self.memo]
 
     def complete_ahead(self, count: int) -> int:
-        """Complete about so many driving tuples that nobody has asked for yet, in the order of their codes; how many.
+        """Complete keys that nobody has asked for yet, in order, until about so many tuples were read and computed.
 
-        The driver and the others must be whole: then no state below has to be completed for it.
+        How many there were. The driver and the others must be whole: then no state below has to be completed for it.
         """
-        if self._is_complete or not self._is_keyed or not (self._drivers.is_complete and self._others.is_complete):
+        done, piece = 0, max(1, count // 16)
+        while done < count and not self._is_complete:
+            computed = self.computed
+            passed = self._complete_next(piece)
+            if passed == 0:
+                break
+            work = passed + self.computed - computed
+            done += work
+            # Driving tuples may have more partners than those before them.
+            piece = max(1, min(2 * piece, (count - done) * passed // work))
+        return done
+
+    def _complete_next(self, count: int) -> int:
+        """Complete the keys of about so many further driving tuples; how many."""
+        if not self._is_keyed or not (self._drivers.is_complete and self._others.is_complete):
             return 0
         states = self._drivers.complete_all()
         ends = [end for state in states if (end := state.code_after(self._attempted.floor, count)) is not None]

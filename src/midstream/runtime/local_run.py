@@ -295,7 +295,7 @@ class LocalRun:
         proposal = self._adapter.after_push(self._cell.executor, arrived, self._pushes, self.watermark)
         if proposal is not None:
             number = self._adapter.controller.decisions[-1].number
-            self._deciding = self._migrate(proposal.plan, proposal.strategy, {}, number)
+            self._deciding = self._migrate(proposal.plan, proposal.strategy, proposal.options, number)
             self._adapter.controller.plan_changed()
 
     def _queue_changes(self) -> None:

@@ -212,7 +212,7 @@ class PlanAdaptation:
                 decision = controller.decisions[-1]
                 try:
                     self._awaited = self._changes.submit(
-                        plan, proposal.plan, proposal.strategy, {}, metrics, decision, after=last_command
+                        plan, proposal.plan, proposal.strategy, proposal.options, metrics, decision, after=last_command
                     )
                     controller.plan_changed()
                 except MidstreamError as problem:

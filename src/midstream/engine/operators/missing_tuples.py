@@ -40,7 +40,7 @@ class MissingTuples(Protocol):
         """States with all old tuples."""
 
     def complete_ahead(self, count: int) -> int:
-        """Complete about so many tuples that nobody has asked for yet; how many."""
+        """Complete what nobody has asked for yet until about so many tuples were read and computed; how many."""
 
     def expire(self, frontier: int) -> bool:
         """Forget what has ended; whether nothing is left to compute now."""

@@ -35,8 +35,10 @@ class InputState:
     inputs: int
     """How many streams or subqueries a tuple is combined from."""
     held: float
-    asked_for: float
+    looked_for: float
     """How many of the tuples held now partners will look for that are yet to arrive, at most."""
+    partners: float
+    """How many partners arrive before the tuples held now have ended."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,10 @@ def _input_states(
     pairs = float(sizes.increment(left | right, graph).mean()) if key else np.inf
     for side, mask in zip(sides, (left, right), strict=True):
         held = float(sizes.held_tuples(mask, graph).mean())
-        asked_for = min(held, pairs * sizes.spans_left(mask))
-        yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held, asked_for)
+        # A tuple that is there now is in the middle of its life, on average.
+        looked_for = min(held, pairs * sizes.life(mask) / 2)
+        partners = float(sizes.increment(left ^ right ^ mask, graph).mean()) * sizes.life(mask)
+        yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held, looked_for, partners)
 
 
 def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:

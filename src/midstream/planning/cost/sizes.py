@@ -89,10 +89,10 @@ class BlockSizes:
         increment = self.increment(inputs, graph)
         return increment / turnover if turnover > 0 else np.zeros_like(increment)
 
-    def spans_left(self, inputs: int) -> float:
-        """How many spans pass until a tuple of the set ends that is valid now, on average: half of its life."""
+    def life(self, inputs: int) -> float:
+        """How many spans a tuple of the set lives."""
         turnover = self._turnover(inputs)
-        return 1 / (2 * turnover) if turnover > 0 else math.inf
+        return 1 / turnover if turnover > 0 else math.inf
 
     def _turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
