@@ -1,11 +1,12 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
-A measurement is due when a share of the rows inside their windows is new since the last one. It is put off while
-measurements would take more than their share of the time. It is made at once, and on credit, so that the next ones wait
-the longer, if a join suddenly produces much more or less than at the last one, or if a change seems worthwhile by now:
-that only the process that decides can say. Credit is limited, so streams that change all the time do not cost more than
-a few measurements beyond the share. All times are the cost model's, not the clock's: the same pushes give the same
-measurements, on any machine.
+Measurements have a budget: a share of the time that pushes take, and half of what pushes take beyond what they took at
+the last measurement. A measurement is due when a share of the rows inside their windows is new since the last one and
+the budget suffices. It is made at once, and on credit, if a join suddenly produces much more or less than at the last
+one, or if a change seems worthwhile by now: that only the process that decides can say. Credit is limited, so that
+streams which change all the time do not cost more than that.
+
+All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ __all__ = ["Measuring"]
 _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LEAST_JOIN_ROWS = 1_000
-_MOST_CREDIT = 8
-"""Measurements that may be made before their time is there."""
+_MOST_SAVED = 4
+"""Measurements whose time may be saved up, or spent before it is there."""
+_SHARE_OF_EXCESS = 0.5
 
 
 class Measuring:
@@ -40,9 +42,12 @@ class Measuring:
         """The latest sizes."""
         self._coefficients = coefficients
         self._rows = 0
-        self._budget = 0.0
+        self._budget: float | None = None
         self._measurements = 0
-        self._rows_per_row: dict[frozenset[str], float] = {}
+        self._seconds_per_row = 0.0
+        self._outputs: dict[frozenset[str], float] = {}
+        """By join: its output at the last measurement, see :meth:`_output`."""
+        self._rows_since_change = 0
 
     def after_push(
         self, executor: Executor, rows: int, expects_change: Callable[[int], bool] | None = None
@@ -53,43 +58,72 @@ class Measuring:
         known.
         """
         self._rows += rows
+        self._rows_since_change += rows
         if not self.statistics.follow(executor) or rows == 0:
             return None
-        self._budget = min(self._budget + self.policy.measure_share * self._push_seconds(), self._most_budget())
+        seconds, cost = self._push_seconds(), self.statistics.measuring_seconds(self._coefficients)
+        self._earn(seconds, rows, cost)
         has_changed = self._has_changed_suddenly()
-        if not self._is_due(has_changed, expects_change):
+        if has_changed:
+            self._rows_since_change = 0
+        if not self._is_due(cost, has_changed, expects_change):
             return None
-        generator = np.random.default_rng([self.policy.seed, self._measurements])
-        self._measurements += 1
-        self._budget -= self.statistics.measuring_seconds(self._coefficients)
-        # What was before a sudden change is not to be mixed with what is now.
-        least_span = self.policy.least_rows if has_changed else None
-        self.sizes = sizes = self.statistics.measure(self.policy.sample_rows, generator, least_span)
-        self._rows_per_row = {names: count / max(1, sizes.rows) for names, count in sizes.counted.items()}
+        assert self._budget is not None
+        self._budget -= cost
+        self.sizes = sizes = self._measure(has_changed)
+        latest, joins = self.statistics.latest_push()
+        self._outputs = {names: self._output(names, produced, latest) for names, (_, produced) in joins.items()}
+        self._seconds_per_row = seconds / rows
         self._rows = 0
         return sizes
 
-    def _is_due(self, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
+    def _measure(self, has_changed: bool) -> PlanSizes:
+        generator = np.random.default_rng([self.policy.seed, self._measurements])
+        self._measurements += 1
+        # What was before a sudden change is not to be mixed with what is now.
+        least_span = self.policy.least_rows if has_changed else None
+        is_steady = self._rows_since_change >= self.statistics.held_rows()
+        return self.statistics.measure(self.policy.sample_rows, generator, least_span, is_steady)
+
+    def _earn(self, seconds: float, rows: int, cost: float) -> None:
+        """Add to the budget what a push of so many seconds and rows allows."""
+        if self._budget is None:
+            # For the first measurements, when nothing has been saved yet.
+            self._budget = _MOST_SAVED / 2 * cost
+        excess = 0.0 if self.sizes is None else max(0.0, seconds - self._seconds_per_row * rows)
+        earned = self.policy.measure_share * seconds + _SHARE_OF_EXCESS * excess
+        self._budget = min(self._budget + earned, _MOST_SAVED * cost)
+
+    def _is_due(self, cost: float, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
+        assert self._budget is not None
         if self._rows < self.policy.least_rows:
             return False
         if self.sizes is None:
             return True
-        if self._budget >= 0 and self._rows >= self.policy.measure_every * self.statistics.held_rows():
+        if self._budget >= cost and self._rows >= self.policy.measure_every * self.statistics.held_rows():
             return True
-        if self._budget < -_MOST_CREDIT * self.statistics.measuring_seconds(self._coefficients):
+        if self._budget < -_MOST_SAVED * cost:
             return False
         return has_changed or (expects_change is not None and expects_change(self._rows))
 
     def _has_changed_suddenly(self) -> bool:
-        """Whether the latest push gave a join a much larger or smaller output per row than the last measurement."""
+        """Whether the latest push gave a join a much larger or smaller output than the last measurement."""
         rows, joins = self.statistics.latest_push()
         for names, (_, produced) in joins.items():
-            before = self._rows_per_row.get(names)
-            if before is None or rows == 0 or max(produced, before * rows) < _LEAST_JOIN_ROWS:
+            before = self._outputs.get(names)
+            if before is None or rows == 0:
                 continue
-            if not before / _SUDDEN <= produced / rows <= before * _SUDDEN:
+            expected = before / self._output(names, 1, rows)
+            if max(produced, expected) >= _LEAST_JOIN_ROWS and not (
+                expected / _SUDDEN <= produced <= expected * _SUDDEN
+            ):
                 return True
         return False
+
+    def _output(self, names: frozenset[str], produced: int, rows: int) -> float:
+        """The output of a join per arriving row, apart from how full windows are."""
+        full = float(max(1, self.statistics.held_rows())) ** (len(names) - 1)
+        return produced / max(1, rows) / full
 
     def _push_seconds(self) -> float:
         """What the joins cost in the latest push, by the cost model."""
@@ -100,7 +134,3 @@ class Measuring:
             total += entered * self._coefficients.per_tuple_in(len(names) - 1)
             total += produced * self._coefficients.per_tuple_out(len(names))
         return total + len(joins) * self._coefficients.operator
-
-    def _most_budget(self) -> float:
-        """Time that may be saved up for later measurements: that of a few."""
-        return 4 * self.statistics.measuring_seconds(self._coefficients)

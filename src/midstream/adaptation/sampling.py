@@ -9,8 +9,9 @@ connect has a sample of its increment:
     sample of {b}  ──join a──▶     (both together)
 
 Only the new rows are sampled; partners come from the full windows, because sampling rates of several inputs would
-multiply. A state of the plan in force that has an input's tuples by the right key is read as it is, others are sorted
-for the occasion. Where a sample would become too large, candidates are drawn at random, and each stands for several.
+multiply. A state of the plan in force that has an input's tuples by the right key is read as it is; of others, all keys
+are compared with those of the sample. Where a sample would become too large, candidates are drawn at random, and each
+stands for several.
 
 A combined tuple with several new parts can be reached from each of them, and counts for that share from each. So every
 tuple of the increment is expected to count exactly once. The drawn tuples are dealt into groups, whose estimates are
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from midstream.engine.expressions.evaluate import truth
 from midstream.engine.kernels import Ints
 from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.join import JoinOperator
-from midstream.engine.operators.join_side import JoinSide
+from midstream.engine.operators.join_side import JoinSide, UnsortedSide
 from midstream.engine.operators.materialize import MaterializeOperator
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.state_handle import StateInventory
@@ -123,22 +124,17 @@ class BlockSampler:
         """How many joins of samples a measurement makes."""
         return 3 * len(self._measured_sets)
 
-    def rows_to_sort(self) -> int:
-        """How many tuples a measurement must sort, because the plan in force does not have them by the key needed."""
-        return sum(self._sides[place].state_rows for place in self._sorted_inputs)
+    def rows_to_read(self) -> int:
+        """How many keys a measurement reads, because the plan in force does not have the tuples by the key needed."""
+        return sum(self._sides[place].state_rows for place in self._read_inputs)
 
     @cached_property
-    def _sorted_inputs(self) -> list[int]:
-        """The inputs to sort, each once for every key that no state has."""
-        missing = {}
-        for inputs in self._measured_sets:
-            for step in self._steps_of(inputs):
-                side = step.operator.sides[1]
-                if not _served(self._states, side):
-                    missing[side.state_key] = step.added
-        return list(missing.values())
+    def _read_inputs(self) -> list[int]:
+        """The inputs to read, for each step that finds no state by its key."""
+        steps = [step for inputs in self._measured_sets for step in self._steps_of(inputs)]
+        return [step.added for step in steps if not _served(self._states, step.operator.sides[1])]
 
-    def measure(self, since: Ends, rows: int, generator: np.random.Generator) -> BlockSizes:
+    def measure(self, since: Ends, rows: int, generator: np.random.Generator, is_steady: bool = False) -> BlockSizes:
         """The sizes over the span since then, from about so many drawn tuples of each input."""
         most = 4 * rows
         samples: dict[int, _Sample] = {}
@@ -154,12 +150,12 @@ class BlockSampler:
             for step in self._steps_of(inputs):
                 source = samples[step.source]
                 source = source.of_root(step.root, step.is_root_wanted)
-                parts.append(step.joined(source, indexes.of(step), since, most, generator))
+                parts.append(step.joined(source, indexes, since, most, generator))
             samples[inputs] = _together(parts, self._layouts[inputs])
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
-        held_sets = self._held_sets(indexes, rows // 2, generator)
+        held_sets = {} if is_steady else self._held_sets(indexes, rows // 2, generator)
         return BlockSizes(self.graph.names, tuple(held), increments, held_sets)
 
     def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
@@ -171,7 +167,7 @@ class BlockSampler:
         held: dict[int, float] = {}
         for inputs in self._measured_sets:
             step, _ = self._steps_of(inputs)
-            samples[inputs] = step.joined(samples[step.source], indexes.of(step), {}, 4 * rows, generator)
+            samples[inputs] = step.joined(samples[step.source], indexes, {}, 4 * rows, generator)
             held[inputs] = float(samples[inputs].weights.sum())
         return held
 
@@ -227,7 +223,7 @@ class BlockSampler:
     def _held(self, place: int) -> Batch:
         """All tuples of an input that are inside their windows."""
         side, source = self._sides[place], self._sources[place]
-        if side.is_partial and source.window is not None:
+        if source.window is not None:
             found = self._windows.alive_in(source.window)
             return source.selected(Batch(side.layout, found.valid_from, found.valid_to, found.references))
         return concatenate(side.layout, side.tuples_held())
@@ -250,8 +246,9 @@ class _Step:
     added_source: _Source
 
     def joined(
-        self, sample: _Sample, state: JoinState, since: Ends, most: int, generator: np.random.Generator
+        self, sample: _Sample, indexes: _Indexes, since: Ends, most: int, generator: np.random.Generator
     ) -> _Sample:
+        state = indexes.met_by(sample.tuples, self)
         pairs, places, stands_for = self.operator.sampled_pairs(sample.tuples, state, most, generator)
         added = pairs.references[self.operator.rows_of(1)]
         return _Sample(
@@ -264,21 +261,22 @@ class _Step:
 
 
 class _Indexes:
-    """The inputs' tuples by key, during one measurement."""
+    """The inputs' tuples by key, during one measurement: states of the plan in force, or else all tuples."""
 
     def __init__(self, states: StateInventory, held: Callable[[int], Batch]) -> None:
         self._states = states
-        self._held = held
-        self._built: dict[tuple[str, ...], JoinState] = {}
+        self._held = cache(held)
+        self._unsorted: dict[tuple[str, ...], UnsortedSide] = {}
 
-    def of(self, step: _Step) -> JoinState:
-        side = step.operator.sides[1]
+    def met_by(self, tuples: Batch, step: _Step) -> JoinState:
+        """A state with all tuples of the step's input that these can meet."""
+        probing, side = step.operator.sides
         served = _served(self._states, side)
         if served is not None:
             return served.state
-        if side.state_key not in self._built:
-            self._built[side.state_key] = side.index(self._held(step.added))
-        return self._built[side.state_key]
+        if side.state_key not in self._unsorted:
+            self._unsorted[side.state_key] = side.unsorted(self._held(step.added))
+        return self._unsorted[side.state_key].met_by(probing.keyed(tuples))
 
 
 def _served(states: StateInventory, needed: JoinSide) -> JoinSide | None:
@@ -320,11 +318,7 @@ class _Source:
         if not self._is_numbered:
             return None
         (store,) = self._layout.stores
-        numbers, valid_from, valid_to = store.alive(since.get(id(store), 0))
-        count = len(numbers)
-        if count > rows:
-            chosen = np.sort(generator.choice(count, rows, replace=False))
-            numbers, valid_from, valid_to = numbers[chosen], valid_from[chosen], valid_to[chosen]
+        numbers, valid_from, valid_to, count = store.drawn_alive(since.get(id(store), 0), rows, generator)
         drawn = Batch(self._layout, valid_from, valid_to, numbers.reshape(1, -1))
         return self.selected(drawn), count / max(1, len(drawn))
 

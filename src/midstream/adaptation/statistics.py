@@ -25,8 +25,6 @@ from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 __all__ = ["QueryStatistics", "join_blocks"]
 
 MOST_MARKS = 64
-_STEP_SECONDS = 250e-6
-"""What joining a sample with one input takes, apart from sorting the input."""
 SPAN_SHARE = 1 / 8
 """Which share of the rows inside their windows a span has, if it is made of several pushes."""
 
@@ -64,15 +62,24 @@ class QueryStatistics:
         self._marks.append(_Mark(ends, self._counted()))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
 
-    def measure(self, sample_rows: int, generator: np.random.Generator, least_span: int | None = None) -> PlanSizes:
-        """The sizes over the span that ends now, or over as few of the latest pushes as brought ``least_span`` rows."""
+    def measure(
+        self,
+        sample_rows: int,
+        generator: np.random.Generator,
+        least_span: int | None = None,
+        is_steady: bool = False,
+    ) -> PlanSizes:
+        """The sizes over the span that ends now, or over as few of the latest pushes as brought ``least_span`` rows.
+
+        While streams are steady, what joins hold follows from their increments, and need not be measured.
+        """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
         blocks, silent, arrived = {}, [], 0
         for sampler in self._samplers:
             new = sampler.new_rows(since.ends)
             arrived += sum(new)
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator)
+            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, is_steady)
         counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
         return PlanSizes(arrived, blocks, counted, silent)
 
@@ -92,8 +99,8 @@ class QueryStatistics:
     def measuring_seconds(self, coefficients: CostCoefficients) -> float:
         """What a measurement takes by the cost model."""
         steps = sum(sampler.steps for sampler in self._samplers)
-        rows = sum(sampler.rows_to_sort() for sampler in self._samplers)
-        return _STEP_SECONDS * steps + coefficients.tuple_in * rows
+        rows = sum(sampler.rows_to_read() for sampler in self._samplers)
+        return 2 * coefficients.operator * steps + coefficients.tuple_in * rows
 
     def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
         return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}

@@ -91,6 +91,26 @@ def take_columns(matrix, order, out):  # type: ignore[no-untyped-def]
         take_values(matrix[j], order, out[j])
 
 
+def among(keys: Ints, wanted: Ints) -> Flags:
+    """Which of many keys are among a few wanted ones, which are sorted."""
+    found = np.zeros(len(keys), np.bool_)
+    bits = max(12, (16 * len(wanted)).bit_length())
+    if len(wanted):
+        _among(keys, wanted, np.zeros(1 << bits, np.bool_), np.uint64(64 - bits), found)
+    return found
+
+
+@compiled
+def _among(keys, wanted, is_possible, shift, found):  # type: ignore[no-untyped-def]
+    """Nearly all keys that are not wanted are told by a bit of their hash."""
+    for key in wanted:
+        is_possible[np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) >> shift] = True
+    for i in range(keys.shape[0]):
+        if is_possible[np.uint64(keys[i]) * np.uint64(0x9E3779B97F4A7C15) >> shift]:
+            place = np.searchsorted(wanted, keys[i])
+            found[i] = place < wanted.shape[0] and wanted[place] == keys[i]
+
+
 @compiled
 def _is_sorted(keys):  # type: ignore[no-untyped-def]
     i = 1

@@ -10,6 +10,7 @@ Keys are named by a member of their class of equal columns, always the first by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from midstream.algebra.plan import Plan
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.codes import order_codes
 from midstream.engine.expressions.evaluate import evaluate
-from midstream.engine.kernels import Flags, Ints
+from midstream.engine.kernels import Flags, Ints, among
 from midstream.engine.operators.band import Band
 from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.missing_tuples import MissingTuples
@@ -31,7 +32,7 @@ from midstream.engine.state.unsorted_tuples import UnsortedTuples
 if TYPE_CHECKING:
     from midstream.engine.operators.operator import Operator
 
-__all__ = ["JoinSide", "KeyColumn", "equal_columns"]
+__all__ = ["JoinSide", "KeyColumn", "UnsortedSide", "equal_columns"]
 
 KeyColumn = tuple[Expression, frozenset[Expression]]
 """A key, and the columns of the input that are always equal to it (itself among them if it is a column)."""
@@ -45,6 +46,27 @@ def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
             if key in members:
                 names |= {m for m in members if isinstance(m, Column) and m.type == key.type and m in subplan.columns}
     return min(names, key=lambda name: name.text), frozenset(names)
+
+
+@dataclass
+class UnsortedSide:
+    """Tuples by the key of a side, not sorted: a lookup reads all keys, which is less than sorting them."""
+
+    tuples: Batch
+    codes: Ints | None
+    """None if tuples are looked up by ranges: then they are sorted."""
+    state: JoinState
+
+    def met_by(self, probing: NewTuples) -> JoinState:
+        """A state with the tuples that probing ones can meet."""
+        if self.codes is None:
+            return self.state
+        kept = among(self.codes, probing.codes)
+        found, state = self.tuples.filtered(kept), JoinState(self.state.width)
+        state.insert(
+            NewTuples.sorted_by_code(self.codes[kept], found.valid_from, found.valid_to, found.references, None)
+        )
+        return state
 
 
 class JoinSide(StateHandle):
@@ -165,11 +187,14 @@ class JoinSide(StateHandle):
         self._state.insert(self._keyed(batch))
         self._state.settle()
 
-    def index(self, batch: Batch) -> JoinState:
-        """A state of its own that holds these tuples by the side's key."""
-        state = JoinState(len(self.layout.stores))
-        state.insert(self._keyed(batch))
-        return state
+    def unsorted(self, batch: Batch) -> UnsortedSide:
+        """These tuples with their keys, for a few lookups."""
+        if self.band is not None:
+            state = JoinState(len(self.layout.stores))
+            state.insert(self._keyed(batch))
+            return UnsortedSide(batch, None, state)
+        codes, valid = self._key_codes.of(batch)
+        return UnsortedSide(*_without_nulls(batch, codes, valid), JoinState(len(self.layout.stores)))
 
     def put_off(self, batch: Batch) -> None:
         """Remember new tuples unsorted, because the other side has none that they could meet."""

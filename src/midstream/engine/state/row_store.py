@@ -16,7 +16,7 @@ aside and found there by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -154,17 +154,40 @@ class RowStore:
         All of them, or those with numbers from ``first`` to before ``last``.
         """
         last = self.end if last is None else last
-        rows = np.arange(max(self.start, first), min(self.end, last))
-        places = rows & (len(self._ring) - 1)
-        kept = self._valid_to[places] > self._frontier
-        rows, places = rows[kept], places[kept]
         aside = self._valid_to_aside > self._frontier
         aside &= (self._numbers_aside >= first) & (self._numbers_aside < last)
-        return (
-            np.concatenate([self._numbers_aside[aside], rows]),
-            np.concatenate([self._valid_from_aside[aside], self._valid_from[places]]),
-            np.concatenate([self._valid_to_aside[aside], self._valid_to[places]]),
-        )
+        found = [(self._numbers_aside[aside], self._valid_from_aside[aside], self._valid_to_aside[aside])]
+        for number, places in self._pieces(max(self.start, first), min(self.end, last)):
+            kept = np.flatnonzero(self._valid_to[places] > self._frontier)
+            found.append((kept + number, self._valid_from[places][kept], self._valid_to[places][kept]))
+        numbers, valid_from, valid_to = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return numbers, valid_from, valid_to
+
+    def drawn_alive(self, first: int, most: int, generator: np.random.Generator) -> tuple[Ints, Ints, Ints, int]:
+        """Some of the rows that :meth:`alive` gives from ``first`` on, drawn at random, and how many there are."""
+        if len(self._numbers_aside):
+            numbers, valid_from, valid_to = self.alive(first)
+            total = len(numbers)
+            chosen = _chosen(total, most, generator)
+            return numbers[chosen], valid_from[chosen], valid_to[chosen], total
+        none = np.empty(0, np.int64)
+        kept = [none]
+        for number, places in self._pieces(max(self.start, first), self.end):
+            kept.append(np.flatnonzero(self._valid_to[places] > self._frontier) + number)
+        numbers = np.concatenate(kept)
+        total = len(numbers)
+        numbers = numbers[_chosen(total, most, generator)]
+        drawn = numbers & (len(self._ring) - 1)
+        return numbers, self._valid_from[drawn], self._valid_to[drawn], total
+
+    def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, slice]]:
+        """The places of the rows with these numbers, in at most two pieces of the ring, each with its first number."""
+        size = len(self._ring)
+        while begin < end:
+            place = begin & (size - 1)
+            count = min(end - begin, size - place)
+            yield begin, slice(place, place + count)
+            begin += count
 
     def append(self, columns: Sequence[pa.Array], valid_from: Ints, valid_to: Ints) -> Ints:
         """Add rows that are needed until ``valid_to``; their numbers."""
@@ -375,6 +398,11 @@ class RowStore:
         for new, old in zip(validity, (self._valid_from, self._valid_to), strict=True):
             new[rows & (capacity - 1)] = old[rows & (len(self._ring) - 1)]
         self._ring, self._valid_from, self._valid_to = ring, validity[0], validity[1]
+
+
+def _chosen(count: int, most: int, generator: np.random.Generator) -> Ints:
+    """So many places of ``count`` at most, in order, drawn at random."""
+    return np.sort(generator.choice(count, most, replace=False)) if count > most else np.arange(count)
 
 
 def _narrowed(words: Ints, valid: Flags | None, data_type: pa.DataType) -> pa.Array:
