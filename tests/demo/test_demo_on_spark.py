@@ -1,23 +1,33 @@
 """The demo on Spark in a small size, on a machine without a Java of its own."""
 
 import os
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 SCRIPT = """
+import os
 import sys
 from pathlib import Path
 from rich.console import Console
+from midstream.adaptation import Adaptation
 from midstream.demo.scenario import Size
 from midstream.demo.show import show_demo
+from midstream.planning.cost import CostCoefficients
 
-small = Size(rows=800, visits=150, known=40, batches=9, release=4, migrate_after=2, warm_up=2)
+small = Size(rows=3000, visits=100, known=24, batches=11, release=4, migrate_after=2, warm_up=2)
 work = Path(sys.argv[1])
-code = show_demo("jisc", True, work / "report", Console(width=120), work, small)
-import os
+codes = []
+adaptation = Adaptation(coefficients=CostCoefficients())
+for name, strategy, adapt in (("adapts", None, adaptation), ("by order", "jisc", None)):
+    (work / name).mkdir()
+    print("==", name)
+    codes.append(show_demo(strategy, adapt, True, work / name / "report", Console(width=400), work / name, small))
+print("==")
 print("JAVA_HOME", os.environ["JAVA_HOME"])
-sys.exit(code)
+sys.exit(any(codes))
 """
 
 
@@ -42,7 +52,19 @@ def test_the_demo_runs_on_spark_without_a_java_on_the_machine(tmp_path):
         check=False,
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
-    assert "28,800 rows in, " in told.stdout and " results, 0 missing, 0 repeated" in told.stdout
-    assert "new plan in effect" in told.stdout
+    _, adapts, by_order, _ = re.split(r"^==.*\n", told.stdout, flags=re.MULTILINE)
+    for text in (adapts, by_order):
+        assert "132,000 rows in, " in text and " results, 0 missing, 0 repeated" in text
+        assert "new plan in effect" in text
+    assert re.search(r"^midstream, after batch \d+: The plan was changed from \"o c v s\" to ", adapts, re.MULTILINE)
+    assert adapts.index("release:") < adapts.index("The plan was changed") < adapts.index("new plan in effect")
+    # It is decided after a batch, and said after it.
+    said = re.findall(r"^batch +(\d+) of 11|^midstream, after batch (\d+):", adapts, re.MULTILINE)
+    for (batch, _), (_, after) in pairwise(said):
+        assert not batch or not after or int(after) <= int(batch)
+    assert "the join of o, c and v makes" in adapts and "requested" not in adapts
+    assert "new plan requested (jisc)" in by_order and "The plan was changed" not in by_order
     assert f"JAVA_HOME {tmp_path / 'cache' / 'midstream' / 'java'}" in told.stdout
-    assert {path.name for path in (tmp_path / "work" / "report").iterdir()} == {"demo.png", "demo.html"}
+    for name in ("adapts", "by order"):
+        report = tmp_path / "work" / name / "report"
+        assert {path.name for path in report.iterdir()} == {"demo.png", "demo.html"}

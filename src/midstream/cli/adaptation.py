@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream.adaptation.controller import MOST_DECISIONS, duration_text
+from midstream.adaptation.decision_report import check_report_path, write_decision_report
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.stream import TimeDomain
@@ -166,11 +167,21 @@ class AdaptationView:
         return Group(*parts)
 
 
-def advise(control: Path, output: Output) -> int:
-    """Show what a running query considered last about its plan."""
+def advise(control: Path, report: Path | None, output: Output) -> int:
+    """Show what a running query considered last about its plan; write a report of all decisions, if asked to."""
+    if report is not None:
+        try:
+            check_report_path(report)
+        except BadOption as problem:
+            raise BadArgument(f'--report cannot be "{report}"', hint=problem.hint) from None
     view = AdaptationView.of(RemoteQuery(control))
+    if report is not None:
+        write_decision_report(view.decisions, report)
     output.say(view.shown(control))
-    output.document({"control": str(control), **view.document()})
+    if report is not None:
+        output.say(Text(f"report of {len(view.decisions):,} decisions: {report}"))
+    document = {"control": str(control), **view.document()}
+    output.document(document if report is None else {**document, "report": str(report)})
     return DONE
 
 

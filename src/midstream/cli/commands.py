@@ -330,15 +330,29 @@ def status(
 @app.command(
     "advise",
     cls=Command,
-    epilog="Example:\n\n  midstream advise orders.control\n\n"
+    epilog="Examples:\n\n"
+    "  midstream advise orders.control\n\n"
+    "  midstream advise orders.control --report decisions.html\n\n"
     "The query must have been started with --adapt advise or --adapt auto.",
 )
 @reports_failures
-def advise_on(control: Control, as_json: AsJson = False, debug: Debug = False) -> int:
+def advise_on(
+    control: Control,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.html|FILE.png",
+            help="Also write a report of all decisions: costs and the time lost by micro-batch, and the reasons.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
     """Show which plan would be cheapest for a running query by what it measured, and why it changes its plan or not."""
     from midstream.cli.adaptation import advise
 
-    return advise(control, Output(as_json, debug))
+    return advise(control, report, Output(as_json, debug))
 
 
 @app.command(cls=Command, epilog="Example:\n\n  midstream verify orders.control")
@@ -452,18 +466,39 @@ def bench(
     return run_benchmarks(names, Output(as_json, debug))
 
 
-@app.command(cls=Command, epilog="Example:\n\n  midstream demo --strategy gen-mig")
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "  midstream demo\n\n"
+    "  midstream demo --no-spark --strategy gen-mig\n\n"
+    "  midstream demo --no-adapt\n\n"
+    "Exit codes: 0 the results are exact and the plan was replaced, 1 not so, 2 invalid usage.",
+)
 @reports_failures
 def demo(
-    strategy: Annotated[str, typer.Option("--strategy", help="Migration strategy.")] = "jisc",
+    adapt: Annotated[
+        bool,
+        typer.Option(
+            "--adapt/--no-adapt",
+            help="The query changes its plan by itself, or the demo calls migrate some batches after the release.",
+        ),
+    ] = True,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            help="The only migration strategy to use. Default: the one that the query expects to be cheapest; with "
+            "--no-adapt, jisc.",
+        ),
+    ] = None,
     spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run on Spark or in this process.")] = True,
     report: Annotated[Path, typer.Option("--output", help="Directory of the report.")] = OUTPUT,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Run a query whose plan turns bad and is replaced while it runs."""
+    """Run a query whose plan turns bad: it notices, says why, and replaces its plan while it runs."""
     output = Output(as_json, debug)
-    code = run_demo(strategy=strategy, spark=spark, output=report, console=output.words)
+    code = run_demo(strategy=strategy, spark=spark, output=report, console=output.words, adapt=adapt)
     output.document({"state": "failed" if code else "finished", "report": str(report)})
     return code
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from midstream.adaptation.decisions import Decision
+from midstream.adaptation.policy import Adaptation
 from midstream.demo.recording import Batch, join_states
 from midstream.demo.scenario import ALIASES, OLD_ORDER, SPARK_SCHEMAS, Size, query
 from midstream.errors import BrokenRun, MidstreamError
@@ -32,9 +34,10 @@ _SETTINGS = {
 class SparkRunner:
     """The query on a local Spark session, started and stopped here unless one is already active."""
 
-    def __init__(self, size: Size, folder: Path) -> None:
+    def __init__(self, size: Size, folder: Path, adapt: Adaptation | None = None) -> None:
         self._size = size
         self._folder = folder
+        self._adapt = adapt
         self._metrics: dict[int, dict[str, Any]] = {}
         """By the number of their batch, until the batch ends."""
         self._results = 0
@@ -50,7 +53,9 @@ class SparkRunner:
                 .parquet(str(self._folder / "in" / name))
                 for name in ALIASES
             }
-            self._live = query().run_on_spark(frames, plan=OLD_ORDER, cells=1, control_dir=self._folder / "control")
+            self._live = query().run_on_spark(
+                frames, plan=OLD_ORDER, cells=1, control_dir=self._folder / "control", adapt=self._adapt
+            )
             writer = self._live.results.writeStream.format("parquet")
             self._running = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start(
                 str(self._folder / "out")
@@ -90,12 +95,14 @@ class SparkRunner:
         except Exception as problem:
             raise _stopped(problem) from problem
 
+    def decisions(self) -> list[Decision]:
+        return self._live.decisions()
+
     def migrate(self, order: str, strategy: str) -> None:
         self._live.migrate(order, strategy)
 
-    def migration(self) -> Mapping[str, Any]:
-        history = self._live.history()
-        return history[-1].as_dict() if history else {}
+    def migrations(self) -> list[Mapping[str, Any]]:
+        return [migration.as_dict() for migration in self._live.history()]
 
     def result_files(self) -> list[Path]:
         return committed_files(self._folder / "out")

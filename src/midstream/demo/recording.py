@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from midstream.adaptation.decisions import Decision
 from midstream.algebra.plan import Plan
 from midstream.demo.just_in_time import OldPlanFigures
 from midstream.demo.scenario import ALIASES, Size
@@ -36,7 +37,7 @@ class Batch:
     rows: int
     results: int
     plan: str
-    """The plan in effect when the batch ended, as a tree."""
+    """The plan that processed the batch, as a tree."""
     is_migrating: bool
     window_rows: int
     states: Sequence[int]
@@ -68,34 +69,57 @@ class Recording:
     """The measurements of a run so far."""
 
     size: Size
-    strategy: str
     engine: str
     """Where the query runs, as shown to the user: "Spark" or "this process"."""
     old_plan: Plan
-    new_plan: Plan
+    adapts: bool
+    """Whether the query changes its plan by itself. Otherwise the demo calls ``migrate``."""
+    asked_strategy: str | None = None
+    """The migration strategy that the user asked for."""
     batches: list[Batch] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    """What the query considered so far."""
     requested_at: int | None = None
-    """How many batches had ended when the migration was requested."""
-    migration: Mapping[str, Any] = field(default_factory=dict)
-    """The record of the migration, see ``docs/migration.md``."""
+    """How many batches had ended when the demo called ``migrate``."""
+    migrations: Sequence[Mapping[str, Any]] = ()
+    """Their records, see ``docs/migration.md``."""
     old_plan_figures: OldPlanFigures | None = None
     """What the release would cost without a migration."""
 
     @property
     def should_migrate(self) -> bool:
-        """Whether to request the migration: the old plan has been bad for ``migrate_after`` batches."""
-        return self.requested_at is None and len(self.batches) >= self.size.release + self.size.migrate_after
+        """Whether to call ``migrate``: the old plan has been bad for ``migrate_after`` batches."""
+        if self.adapts or self.requested_at is not None:
+            return False
+        return len(self.batches) >= self.size.release + self.size.migrate_after
+
+    @property
+    def strategy(self) -> str | None:
+        """By which strategy the plan was changed last, or is to be changed; None if that is not known yet."""
+        return next((d.strategy for d in reversed(self.decisions) if d.outcome == "changed"), self.asked_strategy)
 
     @property
     def switched_at(self) -> int | None:
-        """The first batch that ended with the new plan in effect."""
-        new = self.new_plan.explain()
-        return next((batch.number for batch in self.batches if batch.plan == new), None)
+        """The first batch after the release that another plan than the one before the release processed."""
+        old = self.plan_before_release
+        return next((b.number for b in self.batches if b.number >= self.size.release and b.plan != old), None)
 
     @property
-    def plan(self) -> Plan:
-        """The plan in effect."""
-        return self.old_plan if self.switched_at is None else self.new_plan
+    def plan_before_release(self) -> str:
+        """The plan in effect when the release came, as a tree."""
+        before = [batch.plan for batch in self.batches if batch.number < self.size.release]
+        return before[-1] if before else self.old_plan.explain()
+
+    @property
+    def plan(self) -> str:
+        """The plan in effect, as a tree."""
+        return self.batches[-1].plan if self.batches else self.old_plan.explain()
+
+    @property
+    def changes(self) -> list[int]:
+        """The batches that another plan processed than the batch before."""
+        plans = [self.old_plan.explain(), *(batch.plan for batch in self.batches)]
+        return [batch.number for batch, before in zip(self.batches, plans, strict=False) if batch.plan != before]
 
     def phase(self, batch: Batch) -> Phase:
         """The phase that a batch belongs to."""

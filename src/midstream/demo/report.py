@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import io
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from midstream.adaptation.decision_report import decision_table
 from midstream.demo.checking import Verdict
 from midstream.demo.recording import JOINS, Phase, Recording
 from midstream.demo.scenario import TEXT
+from midstream.report_page import PLOT_SETTINGS, html_page, html_table, inline_svg
 
 __all__ = ["phase_rows", "write_report"]
 
@@ -30,32 +31,19 @@ COLOURS = {
     Phase.GOOD_AGAIN: "#1565c0",
 }
 HEADINGS = ("phase", "batches", "median s", "rows in/s", "results out/s")
+_HIDDEN = ("old_plan", "new_plan", "options", "number")
 _LEVELS = ("lowest join", "middle join", "topmost join")
-_DRAWING: Any = {"axes.grid": True, "grid.alpha": 0.3, "font.size": 9, "axes.titlesize": 10, "svg.fonttype": "none"}
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.verdict { font-size: 1.2rem; padding: .6rem 1rem; border-left: .4rem solid; background: #f6f6f6; }
-.exact { border-color: #2e7d32; } .wrong { border-color: #c62828; }
-table { border-collapse: collapse; } th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; }
-pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; } svg { width: 100%; height: auto; }
-.plans { display: flex; flex-wrap: wrap; gap: 1rem; }
-"""
 
 
 def write_report(recording: Recording, verdict: Verdict, folder: Path) -> tuple[Path, Path]:
     """Write ``demo.png`` and ``demo.html`` into the folder and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "demo.png", folder / "demo.html"
-    with rc_context(_DRAWING):
+    with rc_context(PLOT_SETTINGS):
         drawing = _drawing(recording)
         drawing.savefig(picture, dpi=120)
-        inline = io.StringIO()
-        drawing.savefig(inline, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    # The page embeds the svg element only, without the XML prolog.
-    svg = inline.getvalue()
-    page.write_text(_page(recording, verdict, svg[svg.index("<svg") :]), encoding="utf-8")
+        svg = inline_svg(drawing)
+    page.write_text(_page(recording, verdict, svg), encoding="utf-8")
     return picture, page
 
 
@@ -75,7 +63,8 @@ def _drawing(recording: Recording) -> Figure:
     drawing = Figure(figsize=(9, 9.5), layout="constrained")
     FigureCanvasAgg(drawing)
     times, rates, states = drawing.subplots(3, 1, sharex=True)
-    drawing.suptitle(f"A plan replaced while the query runs ({recording.strategy}, {recording.engine})")
+    by = f"{recording.strategy}, " if recording.strategy else ""
+    drawing.suptitle(f"{_title(recording)} ({by}{recording.engine})")
     numbers = [batch.number + 1 for batch in recording.batches]
     _draw_times(times, recording)
     seconds = [batch.seconds for batch in recording.batches]
@@ -116,58 +105,66 @@ def _draw_times(axes: Axes, recording: Recording) -> None:
 
 
 def _mark(axes: Axes, recording: Recording) -> None:
-    """Vertical lines before the first batch of the release and before the first with the new plan."""
-    moments: list[tuple[int | None, str, Any]] = [
+    """Vertical lines before the first batch of the release and before the first with each new plan."""
+    moments: list[tuple[int, str, Any]] = [
         (recording.size.release, "release", ":"),
-        (recording.switched_at, "new plan", "--"),
+        *((number, "new plan", "--") for number in recording.changes),
     ]
-    for number, what, style in moments:
-        if number is not None:
-            axes.axvline(number + 0.5, color="black", linestyle=style, linewidth=1)
-            axes.annotate(
-                what, (number + 0.5, 1), xycoords=("data", "axes fraction"), xytext=(3, -11),
-                textcoords="offset points", fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1},
-            )  # fmt: skip
+    for place, (number, what, style) in enumerate(moments):
+        axes.axvline(number + 0.5, color="black", linestyle=style, linewidth=1)
+        # The query may change its plan one batch after the release: the words stand below each other.
+        axes.annotate(
+            what, (number + 0.5, 1), xycoords=("data", "axes fraction"), xytext=(3, -11 - 12 * place),
+            textcoords="offset points", fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1},
+        )  # fmt: skip
+
+
+def _title(recording: Recording) -> str:
+    return "A query that replaces its own plan" if recording.adapts else "A plan replaced while the query runs"
 
 
 def _page(recording: Recording, verdict: Verdict, svg: str) -> str:
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in phase_rows(recording)
-    )
-    headings = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
-    batches = sum(batch.rows for batch in recording.batches)
-    switched = recording.switched_at
-    when = "" if switched is None else f" The new plan was in effect from batch {switched + 1} on."
+    rows = sum(batch.rows for batch in recording.batches)
     plans = "".join(
-        f"<div><h2>{title}</h2><pre>{html.escape(plan.explain())}</pre></div>"
-        for title, plan in (("Old plan", recording.old_plan), ("New plan", recording.new_plan))
+        f"<div><h2>{title}</h2><pre>{html.escape(plan)}</pre></div>"
+        for title, plan in (("Old plan", recording.plan_before_release), ("New plan", recording.plan))
     )
-    record = "".join(
-        f"<tr><td>{html.escape(name.replace('_', ' '))}</td><td>{html.escape(_shown(value))}</td></tr>"
-        for name, value in recording.migration.items()
-        if name not in ("old_plan", "new_plan", "options", "number")
-    )
+    records = "".join(f"<h2>The migration</h2>{_record_table(record)}" for record in recording.migrations)
+    decided = "" if not recording.adapts else f"<h2>What the query decided</h2>{decision_table(recording.decisions)}"
     figures = recording.old_plan_figures
     kept = "" if figures is None else f"<p>{html.escape(str(figures))}</p>"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>midstream: a plan replaced while the query runs</title><style>{_STYLE}</style></head>
-<body>
-<h1>A plan replaced while the query runs</h1>
-<p>A join of four streams processed {batches:,} rows on {html.escape(recording.engine)}. In batch
-{recording.size.release + 1} a release of the web shop turned the good join order into a bad one. A few batches later
-the query migrated to another plan ({html.escape(recording.strategy)}) without stopping.{when}</p>
+    return html_page(
+        _title(recording),
+        f"""<p>A join of four streams processed {rows:,} rows on {html.escape(recording.engine)}. In batch
+{recording.size.release + 1} a release of the web shop turned the good join order into a bad one.
+{html.escape(_what_happened(recording))}</p>
 <p class="verdict {"exact" if verdict.is_exact else "wrong"}">{verdict}, compared with DuckDB over the whole input.</p>
-<table><tr>{headings}</tr>{rows}</table>
+{html_table(HEADINGS, phase_rows(recording))}
 {kept}
 {svg}
+{decided}
 <div class="plans">{plans}</div>
-<h2>The migration</h2><table>{record}</table>
+{records}
 <h2>The query</h2><pre>{html.escape(TEXT)}</pre>
-<p>{html.escape(_environment())}</p>
-</body>
-</html>
-"""
+<p>{html.escape(_environment())}</p>""",
+    )
+
+
+def _what_happened(recording: Recording) -> str:
+    switched = recording.switched_at
+    if switched is None:
+        return "The query kept its plan."
+    how = (
+        "Nobody called migrate: the query measured its joins, and changed its plan by itself"
+        if recording.adapts
+        else "A few batches later the demo called migrate"
+    )
+    return f"{how} ({recording.strategy}), without stopping. The new plan was in effect from batch {switched + 1} on."
+
+
+def _record_table(record: Mapping[str, Any]) -> str:
+    shown = {name: value for name, value in record.items() if name not in _HIDDEN}
+    return html_table((), [(name.replace("_", " "), _shown(value)) for name, value in shown.items()])
 
 
 def _shown(value: Any) -> str:

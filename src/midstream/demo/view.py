@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from midstream.adaptation.decision_text import decision_text
 from midstream.algebra.plan import Join
 from midstream.demo.recording import Batch, Phase, Recording
 
@@ -56,6 +58,7 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown = 0
+        self._shown_decisions = 0
         self._is_requested = False
 
     def __enter__(self) -> Self:
@@ -71,10 +74,13 @@ class PlainView:
         for batch in recording.batches[self._shown :]:
             if batch.number == recording.size.release:
                 self._print(_RELEASE)
-            if batch.number == recording.switched_at:
-                self._print(f"new plan in effect:\n{recording.new_plan.explain()}")
+            if batch.number in recording.changes:
+                self._print(f"new plan in effect:\n{batch.plan}")
             self._print(self._line(recording, batch))
         self._shown = len(recording.batches)
+        for line in _decision_lines(recording, self._shown_decisions):
+            self._print(line)
+        self._shown_decisions = len(recording.decisions)
         if recording.requested_at is not None and not self._is_requested:
             self._is_requested = True
             self._print(f"migration to a new plan requested ({recording.strategy}); the query keeps running")
@@ -90,17 +96,26 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _decision_lines(recording: Recording, shown: int) -> Iterator[str]:
+    """What the query decided and why, apart from the decisions that have been shown."""
+    for place in range(shown, len(recording.decisions)):
+        decision = recording.decisions[place]
+        before = recording.decisions[place - 1] if place else None
+        yield f"midstream, after batch {decision.push}: {decision_text(decision, before)}"
+
+
 _FIRST = "the first batch is the slowest: code is loaded and compiled"
 _RELEASE = "release: orders now have their visit's number, searches no longer do"
 
 
 class LiveView:
-    """A live display of the plan, rates, state and batch durations."""
+    """A live display of the plan, rates, state and batch durations; decisions are printed above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._shown = -1
+        self._shown_decisions = 0
         self._drawn = 0.0
         self._began = time.monotonic()
 
@@ -114,6 +129,9 @@ class LiveView:
         self._live.stop()
 
     def show(self, recording: Recording) -> None:
+        for line in _decision_lines(recording, self._shown_decisions):
+            self._live.console.print(line, markup=False, highlight=False)
+        self._shown_decisions = len(recording.decisions)
         now = time.monotonic()
         if len(recording.batches) == self._shown and now - self._drawn < REFRESH_SECONDS:
             return
@@ -143,17 +161,25 @@ class LiveView:
 
 def tree_with_states(recording: Recording) -> list[Text]:
     """The plan in effect, one line per operator, with the rows in each join's state."""
-    states = list(recording.batches[-1].states) if recording.batches else []
-    lines = []
-    plan = recording.plan
-    for line in plan.explain().splitlines():
-        text = Text(line, no_wrap=True, overflow="ellipsis")
-        is_join = line.lstrip("│├└─ ").startswith(Join.__name__)
-        if is_join and states:
-            # The tree lists the topmost join first, the states the lowest; each join is below the previous one.
-            text.append(f"   {states.pop():,} rows of state", style="bold magenta")
-        lines.append(text)
+    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in recording.plan.splitlines()]
+    if recording.batches:
+        for line, state in zip(_joins_from_below(lines), recording.batches[-1].states, strict=False):
+            line.append(f"   {state:,} rows of state", style="bold magenta")
     return lines
+
+
+def _joins_from_below(lines: Sequence[Text]) -> list[Text]:
+    """The lines of a tree that are joins, each after its inputs, as operators are listed."""
+    found: list[Text] = []
+    above: list[tuple[int, Text]] = []
+    for line in lines:
+        label = line.plain.lstrip("│├└─ ")
+        depth = len(line.plain) - len(label)
+        while above and above[-1][0] >= depth:
+            found.append(above.pop()[1])
+        if label.startswith(Join.__name__):
+            above.append((depth, line))
+    return found + [line for _, line in reversed(above)]
 
 
 def _rates(recording: Recording) -> Table:
@@ -180,11 +206,12 @@ def sparkline(recording: Recording, width: int) -> list[Text]:
     # The JVM's slow first batches would flatten all other bars.
     ordinary = [batch.seconds for batch in recording.batches if batch.number >= recording.size.warm_up]
     most = max(ordinary or [batch.seconds for batch in shown] or [1.0])
+    changes = recording.changes
     bars, marks = Text(), Text()
     for batch in shown:
         height = min(len(BARS) - 1, int(batch.seconds / most * (len(BARS) - 1) + 0.5))
         bars.append(BARS[height], style=STYLES[recording.phase(batch)])
-        mark = "R" if batch.number == recording.size.release else "P" if batch.number == recording.switched_at else " "
+        mark = "R" if batch.number == recording.size.release else "P" if batch.number in changes else " "
         marks.append(mark, style="bold")
     if shown:
         bars.append(f"  {shown[-1].seconds:.2f} s", style="bold")
@@ -197,8 +224,10 @@ def _events(recording: Recording) -> Text:
     text.append("R ", style="bold")
     text.append(_RELEASE if len(recording.batches) > recording.size.release else "a release is coming", style="dim")
     text.append("\nP ", style="bold")
-    if recording.switched_at is not None:
-        text.append(f"the plan was replaced in batch {recording.switched_at + 1} ({recording.strategy})", style="dim")
+    changes = recording.changes
+    if changes:
+        who = "the query replaced its plan" if recording.adapts else "the plan was replaced"
+        text.append(f"{who} in batch {changes[-1] + 1} ({recording.strategy})", style="dim")
     elif recording.requested_at is not None:
         text.append(f"migration requested after batch {recording.requested_at} ({recording.strategy})", style="dim")
     else:
