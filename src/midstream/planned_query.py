@@ -23,6 +23,7 @@ from midstream.planning.cost import (
     explain_cost,
     plan_cost,
 )
+from midstream.planning.shapes import query_shapes
 
 __all__ = ["PlannedQuery"]
 
@@ -46,6 +47,7 @@ class PlannedQuery:
         self._bound = parse(text, self.streams)
         check_bounded_state(self._bound)
         self._default: Plan | None = None
+        self._shapes: tuple[Plan, ...] | None = None
 
     def explain(
         self,
@@ -87,8 +89,14 @@ class PlannedQuery:
             return plans
         return self._by_cost(plans, sizes, coefficients or CostCoefficients())
 
+    def shapes(self) -> tuple[Plan, ...]:
+        """One plan of each shape: with distinct and partial aggregates above joins, or below them."""
+        if self._shapes is None:
+            self._shapes = tuple(self._own(plan) for plan in query_shapes(self._bound))
+        return self._shapes
+
     def _by_cost(self, plans: Iterator[Plan], sizes: PlanSizes, coefficients: CostCoefficients) -> Iterator[Plan]:
-        cheapest = self._own(cheapest_plan(self.plan(), sizes, coefficients))
+        cheapest = self._own(cheapest_plan(self.plan(), sizes, coefficients, self.shapes()))
         known = [cheapest, *(plan for plan in islice(plans, MOST_SORTED) if plan != cheapest)]
         costs = [plan_cost(plan, sizes, coefficients) for plan in known]
         seconds = [math.inf if cost is None else float(cost.seconds.mean()) for cost in costs]

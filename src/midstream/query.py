@@ -57,7 +57,7 @@ class ContinuousQuery(PlannedQuery):
         """
         if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
             raise BadPlan(f"chunk_rows is {chunk_rows!r}", hint="Give a whole number of 1 or more.")
-        return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time, adapt)
+        return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time, adapt, self.shapes)
 
     def run_on_spark(
         self, frames: Mapping[str, DataFrame], plan: str | Plan | None = None, **options: Any

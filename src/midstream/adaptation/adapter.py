@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from midstream.adaptation.controller import Controller, Proposal
 from midstream.adaptation.measuring import Measuring
 from midstream.adaptation.pause import Pause
 from midstream.adaptation.policy import Adaptation
+from midstream.algebra.plan import Plan
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes
@@ -16,8 +19,16 @@ __all__ = ["Adapter"]
 class Adapter:
     """Measures and decides for a query in this process. What fails here fails nothing else."""
 
-    def __init__(self, policy: Adaptation, coefficients: CostCoefficients, executor: Executor) -> None:
+    def __init__(
+        self,
+        policy: Adaptation,
+        coefficients: CostCoefficients,
+        executor: Executor,
+        shapes: Callable[[], Sequence[Plan]] = tuple,
+    ) -> None:
         self.policy = policy
+        self._shapes = shapes
+        """Gives one plan of each shape of the query."""
         self.controller = Controller(policy, coefficients)
         self.sizes: PlanSizes | None = None
         """The latest sizes."""
@@ -46,4 +57,6 @@ class Adapter:
         if sizes is None:
             return None
         self.sizes = sizes
-        return self.controller.consider(executor.plan, [sizes], [self._measuring.rows_arrived], push, watermark)
+        return self.controller.consider(
+            executor.plan, [sizes], [self._measuring.rows_arrived], push, watermark, None, self._shapes()
+        )

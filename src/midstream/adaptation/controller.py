@@ -5,6 +5,9 @@ measurement would have saved is added to the *regret*, less its uncertainty and 
 exceeds the cost of the migration, the change is made. As in the ski rental problem, what is spent on migrations is then
 bounded by the time that was lost without them, however the streams behave, and no horizon has to be guessed.
 
+The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
+cheapest join order.
+
 Besides, nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
 nothing about later rows), on too few rows, or for a gain that is too small: in the part of the plan that changes, which
 a gain over the whole plan would hide, and in the whole plan's time.
@@ -15,6 +18,7 @@ sizes of its own: a micro-batch takes as long as its slowest cell.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +35,7 @@ from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound, standard_error
 from midstream.planning.join_order.reorder_joins import join_graphs
+from midstream.planning.shapes import shape_text
 
 __all__ = [
     "MOST_DECISIONS",
@@ -39,6 +44,7 @@ __all__ = [
     "Proposal",
     "duration_text",
     "join_orders_text",
+    "plan_text",
 ]
 
 MOST_DECISIONS = 1_000
@@ -158,13 +164,15 @@ class Controller:
         push: int,
         watermark: int | None,
         numbers: Sequence[int] | None = None,
+        shapes: Sequence[Plan] = (),
     ) -> Proposal | None:
         """The change to make now, if any; the decision is kept in any case.
 
         ``cells`` are the latest sizes of all cells, ``rows`` how many rows have arrived in each since the last
-        consideration, ``numbers`` what the cells are called; None: there is one, without a name.
+        consideration, ``numbers`` what the cells are called; None: there is one, without a name. ``shapes`` are plans
+        with distinct and partial aggregates in other places; without any, only join orders are chosen.
         """
-        compared = self._compared(plan, cells, rows)
+        compared = self._compared(plan, cells, rows, shapes)
         if compared is None:
             return None
         policy = self.policy
@@ -203,8 +211,8 @@ class Controller:
                 watermark=watermark,
                 outcome=outcome,  # type: ignore[arg-type]
                 reason=reason,
-                plan=join_orders_text(plan),
-                best=join_orders_text(compared.best_plan),
+                plan=plan_text(plan),
+                best=plan_text(compared.best_plan),
                 seconds_now=1_000 * float(now.mean()),
                 seconds_best=1_000 * float(best.mean()),
                 saving=1_000 * saving,
@@ -221,7 +229,7 @@ class Controller:
     def note_failure(self, plan: Plan, reason: str, push: int, watermark: int | None, cell: int | None = None) -> None:
         """Measuring or deciding has failed, in this cell if one is named: the plan is kept."""
         self._number += 1
-        orders = join_orders_text(plan)
+        text = plan_text(plan)
         self.decisions.append(
             Decision(
                 number=self._number,
@@ -229,8 +237,8 @@ class Controller:
                 watermark=watermark,
                 outcome="kept",
                 reason=reason,
-                plan=orders,
-                best=orders,
+                plan=text,
+                best=text,
                 regret=self.regret,
                 cell=cell,
                 failure=reason,
@@ -251,7 +259,9 @@ class Controller:
         latest = min(rows, measured)
         return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
 
-    def _compared(self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int]) -> _Comparison | None:
+    def _compared(
+        self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int], shapes: Sequence[Plan]
+    ) -> _Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.
 
         Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest. Spans of cells
@@ -266,11 +276,15 @@ class Controller:
         slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
-            candidate = cheapest_plan(plan, one, self.coefficients)
+            candidate = cheapest_plan(plan, one, self.coefficients, shapes)
             if candidate not in candidates:
-                pairs = zip(cells, weights, strict=True)
-                candidates[candidate] = max(_seconds(self._cost(candidate, s), s, weight) for s, weight in pairs)
+                there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
+                pairs = zip(there, cells, weights, strict=True)
+                candidates[candidate] = max(math.inf if c is None else _seconds(c, s, weight) for c, s, weight in pairs)
         best_plan = min(candidates, key=lambda candidate: candidates[candidate])
+        if math.isinf(candidates[best_plan]):
+            # A cell that has just begun has not measured what another shape needs.
+            best_plan = plan
         sizes = cells[slowest]
         imbalance = max(work) * len(work) / sum(work) if sum(work) > 0 else 1.0
         best = self._cost(best_plan, sizes)
@@ -278,7 +292,7 @@ class Controller:
 
     def _cost(self, plan: Plan, sizes: PlanSizes) -> PlanCost:
         cost = plan_cost(plan, sizes, self.coefficients)
-        assert cost is not None, "another order of the same joins"
+        assert cost is not None, "a plan whose sizes are known"
         return cost
 
     def _tuples_expected(self, old: Plan, new: Plan, cells: Sequence[PlanSizes], cost: MigrationCost) -> float | None:
@@ -308,7 +322,7 @@ class Controller:
 
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
-            f'Per 1,000 rows "{join_orders_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
+            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
             f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one "
             f"costs {duration_text(cost.seconds)}."
         )
@@ -324,6 +338,12 @@ def join_orders_text(plan: Plan) -> str:
     return "; ".join(str(graph.order) for graph in join_graphs(plan))
 
 
+def plan_text(plan: Plan) -> str:
+    """A plan in words: its join orders, and what stands below the joins."""
+    below = shape_text(plan)
+    return f"{join_orders_text(plan)}, {below}" if below else join_orders_text(plan)
+
+
 def _considered(compared: _Comparison) -> list[ConsideredJoin]:
     """The joins of both plans, with what they cost."""
     now = {node.key for node in compared.now.nodes}
@@ -334,7 +354,7 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
         if not node.inputs or node.key in found:
             continue
         rows = node.rows * per_row
-        counted = compared.sizes.counted.get(frozenset(node.inputs))
+        counted = None if node.is_derived else compared.sizes.counted.get(frozenset(node.inputs))
         found[node.key] = ConsideredJoin(
             inputs=node.inputs,
             rows=float(rows.mean()),

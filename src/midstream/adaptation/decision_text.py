@@ -55,6 +55,15 @@ def _sizes(decision: Decision, before: Decision | None) -> Iterator[str]:
             f"Of 1,000 arriving rows the join of {_names(old)} makes {_count(old.rows)} rows{then}; "
             f"the join of {_names(new)}, which comes instead, {_count(new.rows)}."
         )
+    elif not avoided and not instead:
+        # The same joins, of fewer rows: a distinct or a partial aggregate stands elsewhere.
+        pairs = [(join, in_best[inputs]) for inputs, join in in_force.items() if join.rows > in_best[inputs].rows]
+        if pairs:
+            old, new = max(pairs, key=lambda pair: pair[0].rows)
+            yield (
+                f"Of 1,000 arriving rows the join of {_names(old)} makes {_count(old.rows)} rows; "
+                f"in the other plan, {_count(new.rows)}."
+            )
 
 
 def _rows_then(before: Decision, join: ConsideredJoin) -> float | None:

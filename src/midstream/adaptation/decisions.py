@@ -27,7 +27,7 @@ class ConsideredJoin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     in_best: bool
     """Whether the cheapest plan has it."""
     is_measured: bool
-    """Whether ``rows`` was sampled; otherwise it was derived from smaller joins."""
+    """Whether ``rows`` was sampled; otherwise it was derived from other joins."""
     counted: float | None = None
     """For a join of the plan in force: how many tuples it really produced."""
 
@@ -48,9 +48,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: str
     """One sentence."""
     plan: str
-    """The join orders in force."""
+    """The plan in force in words: its join orders, and what stands below the joins."""
     best: str
-    """The join orders that would be cheapest now."""
+    """The plan that would be cheapest now."""
     seconds_now: float = 0.0
     """For 1,000 arriving rows, by the plan in force."""
     seconds_best: float = 0.0

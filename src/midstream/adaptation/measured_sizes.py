@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Reduction, Replicates
 from midstream.planning.cost.statistics import JoinKeys
 from midstream.planning.join_order.join_graph import bits
 
-__all__ = ["MeasuredBlock", "MeasuredSizes", "sizes_over_cells"]
+__all__ = ["MeasuredBlock", "MeasuredReduction", "MeasuredSizes", "sizes_over_cells"]
 
 
 class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +32,17 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     """Each set of inputs as places among the names, and its replicates."""
     held_sets: tuple[tuple[tuple[int, ...], float], ...] = ()
+    unreduced: str = ""
+    leaves: tuple[str, ...] = ()
+
+
+class MeasuredReduction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a distinct or partial aggregate makes of an input's rows, with replicates."""
+
+    input: str
+    """The fingerprint of the joins' input that it is."""
+    passing: tuple[float, ...]
+    density: tuple[float, ...]
 
 
 class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +55,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     silent: tuple[str, ...]
     hot_keys: tuple[JoinKeys, ...] | None = None
     """None: they were not counted this time."""
+    reductions: tuple[MeasuredReduction, ...] = ()
 
     @classmethod
     def of(cls, sizes: PlanSizes, hot_keys: tuple[JoinKeys, ...] | None = None) -> MeasuredSizes:
@@ -58,12 +70,20 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                         (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
                     ),
                     held_sets=tuple((tuple(bits(inputs)), count) for inputs, count in block.held_sets.items()),
+                    unreduced=block.unreduced,
+                    leaves=block.leaves,
                 )
                 for identity, block in sizes.blocks.items()
             ),
             counted=tuple((tuple(sorted(names)), count) for names, count in sizes.counted.items()),
             silent=tuple(sizes.silent),
             hot_keys=hot_keys,
+            reductions=tuple(
+                MeasuredReduction(
+                    input=leaf, passing=tuple(found.passing.tolist()), density=tuple(found.density.tolist())
+                )
+                for leaf, found in sizes.reductions.items()
+            ),
         )
 
     def sizes(self) -> PlanSizes:
@@ -74,11 +94,14 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 block.held,
                 {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
                 {sum(1 << place for place in inputs): count for inputs, count in block.held_sets},
+                block.unreduced,
+                block.leaves,
             )
             for block in self.blocks
         }
         counted = {frozenset(names): count for names, count in self.counted}
-        return PlanSizes(self.rows, blocks, counted, self.silent)
+        reductions = {one.input: Reduction(np.array(one.passing), np.array(one.density)) for one in self.reductions}
+        return PlanSizes(self.rows, blocks, counted, self.silent, reductions)
 
 
 def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
@@ -107,13 +130,27 @@ def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
         blocks,
         {names: round(count) for names, count in counted.items()},
         sorted(set.intersection(*(set(sizes.silent) for sizes in cells))),
+        _mean_reductions(cells),
     )
+
+
+def _mean_reductions(cells: Sequence[PlanSizes]) -> dict[str, Reduction]:
+    """The means over the cells, by their rows."""
+    found: dict[str, Reduction] = {}
+    for leaf in dict.fromkeys(leaf for sizes in cells for leaf in sizes.reductions):
+        known = [(max(1, sizes.rows), sizes.reductions[leaf]) for sizes in cells if leaf in sizes.reductions]
+        total = sum(rows for rows, _ in known)
+        found[leaf] = Reduction(
+            np.asarray(sum(rows / total * reduction.passing for rows, reduction in known)),
+            np.asarray(sum(rows / total * reduction.density for rows, reduction in known)),
+        )
+    return found
 
 
 def _added(sum_before: BlockSizes | None, block: BlockSizes, factor: float) -> BlockSizes:
     increments: Mapping[int, Replicates] = {inputs: factor * found for inputs, found in block.increments.items()}
     if sum_before is None:
-        return BlockSizes(block.names, block.held, increments, dict(block.held_sets))
+        return BlockSizes(block.names, block.held, increments, dict(block.held_sets), block.unreduced, block.leaves)
     return BlockSizes(
         block.names,
         tuple(one + other for one, other in zip(sum_before.held, block.held, strict=True)),
@@ -123,4 +160,6 @@ def _added(sum_before: BlockSizes | None, block: BlockSizes, factor: float) -> B
             for inputs, count in sum_before.held_sets.items()
             if inputs in block.held_sets
         },
+        block.unreduced,
+        block.leaves,
     )

@@ -6,6 +6,9 @@ look for, and looks up for each of them whether that is there, for the length of
 is looked for, as after keys have changed, since rows with new keys do not look for partners of the old ones. GenMig and
 parallel track run both plans for the length of a window, so the new plan's work is done twice over for the rows of a
 window (section 5.2).
+
+Where a distinct or an aggregate gets another input, because it is pushed below a join or pulled up again, its state is
+computed at once by moving state and by JISC: from the rows of a window, or from all results of the joins below it.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ def cheapest_migration(
         _seconds_to_compute(*costs, coefficients, correction, is_on_demand) for is_on_demand in (False, True)
     )
     replacing = coefficients.replacement * len(costs[1].nodes)
+    rebuilding, inserting = _seconds_to_rebuild(*costs), _seconds_to_insert(*costs, coefficients)
     turns = _windows_per_span(sizes)
     twice = turns * float(costs[1].seconds.mean())
     found: list[MigrationCost] = []
@@ -74,10 +78,13 @@ def cheapest_migration(
             found.append(MigrationCost(name, replacing + twice, 0.0))
         elif name == "jisc":
             looking = _seconds_to_look(*costs, coefficients)
-            found.append(MigrationCost(name, replacing + _ON_DEMAND * computed, replacing))
-            found.append(MigrationCost(name, replacing + looked_for + looking, replacing, {"as_published": True}))
+            at_once = replacing + rebuilding
+            pause = at_once + inserting
+            found.append(MigrationCost(name, at_once + _ON_DEMAND * computed, pause))
+            found.append(MigrationCost(name, at_once + looked_for + looking, pause, {"as_published": True}))
         else:
-            found.append(MigrationCost(name, replacing + computed, replacing + computed))
+            seconds = replacing + rebuilding + computed
+            found.append(MigrationCost(name, seconds, seconds))
     possible = [cost for cost in found if cost.pause <= longest_pause]
     return min(possible, key=lambda cost: cost.seconds, default=None)
 
@@ -117,6 +124,19 @@ def _seconds_to_compute(
         computing = coefficients.per_tuple_out(inputs) if brought.is_computed else 0.0
         total += brought.count * (computing + coefficients.per_tuple_in(inputs))
     return correction * total
+
+
+def _seconds_to_rebuild(old: PlanCost, new: PlanCost) -> float:
+    """The states of distinct and aggregates whose input is not what it was are computed at once, by any strategy."""
+    had = {node.key for node in old.nodes}
+    return sum(node.rebuilding for node in new.nodes if node.key not in had)
+
+
+def _seconds_to_insert(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
+    """States of inputs that the old plan does not have are always complete."""
+    had = {state.tuples for state in _states(old)}
+    brought = [state for state in _states(new) if state.inputs == 1 and state.tuples not in had]
+    return sum(state.held * coefficients.per_tuple_in(1) for state in brought)
 
 
 def _seconds_to_look(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:

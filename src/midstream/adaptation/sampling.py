@@ -42,6 +42,7 @@ from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.join_state import JoinState
 from midstream.execution.plan_executor import PlanExecutor
+from midstream.planning.cost.derived_sizes import unreduced_fingerprint
 from midstream.planning.cost.join_search import connected_sets
 from midstream.planning.cost.sizes import BlockSizes, Replicates
 from midstream.planning.join_order.join_graph import JoinGraph, bits
@@ -89,6 +90,9 @@ class BlockSampler:
     def __init__(self, block: Plan, box: PlanExecutor) -> None:
         self.identity = block.identity
         self.graph = JoinGraph.of(block)
+        self.leaves = tuple(leaf.fingerprint for leaf in self.graph.leaves)
+        """The fingerprints of the inputs."""
+        self._unreduced = unreduced_fingerprint(block)
         self._states: StateInventory = box.states()
         self._windows = box.windows
         sides = {side.identity: side for o in box.operators if isinstance(o, JoinOperator) for side in o.sides}
@@ -156,7 +160,7 @@ class BlockSampler:
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
         held_sets = {} if is_steady else self._held_sets(indexes, rows // 2, generator)
-        return BlockSizes(self.graph.names, tuple(held), increments, held_sets)
+        return BlockSizes(self.graph.names, tuple(held), increments, held_sets, self._unreduced, self.leaves)
 
     def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
         """How many tuples of each set are valid now: what a plan would hold that had run all the time.

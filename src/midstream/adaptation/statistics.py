@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from midstream.adaptation.reductions import ReductionSampler, reducers
 from midstream.adaptation.sampling import BlockSampler
 from midstream.algebra.plan import Join, Plan
 from midstream.engine.operators.join import JoinOperator
 from midstream.execution.executor import Executor
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.sizes import PlanSizes
+from midstream.planning.cost.sizes import PlanSizes, Reduction
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 
 __all__ = ["QueryStatistics", "join_blocks"]
@@ -44,6 +45,7 @@ class QueryStatistics:
     def __init__(self) -> None:
         self._box: PlanExecutor | None = None
         self._samplers: list[BlockSampler] = []
+        self._reductions: list[ReductionSampler] = []
         self._joins: dict[frozenset[str], JoinOperator] = {}
         self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
 
@@ -56,9 +58,11 @@ class QueryStatistics:
         if boxes[0] is not self._box:
             self._box = boxes[0]
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
+            self._reductions = [ReductionSampler(one, self._box.windows) for one in reducers(self._box.plan)]
             self._joins = _joins_by_aliases(self._box)
             self._marks.clear()
-        ends = {store: end for sampler in self._samplers for store, end in sampler.ends().items()}
+        samplers = (*self._samplers, *self._reductions)
+        ends = {store: end for sampler in samplers for store, end in sampler.ends().items()}
         self._marks.append(_Mark(ends, self._counted()))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
 
@@ -74,14 +78,15 @@ class QueryStatistics:
         While streams are steady, what joins hold follows from their increments, and need not be measured.
         """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
-        blocks, silent, arrived = {}, [], 0
+        reductions = {one.fingerprint: one.measure(since.ends, sample_rows, generator) for one in self._reductions}
+        blocks, silent, arrived = {}, [], 0.0
         for sampler in self._samplers:
             new = sampler.new_rows(since.ends)
-            arrived += sum(new)
+            arrived += sum(_rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True))
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
             blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, is_steady)
         counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
-        return PlanSizes(arrived, blocks, counted, silent)
+        return PlanSizes(round(arrived), blocks, counted, silent, reductions)
 
     def held_rows(self) -> int:
         """How many rows of the joins' inputs are inside their windows."""
@@ -99,7 +104,8 @@ class QueryStatistics:
     def measuring_seconds(self, coefficients: CostCoefficients) -> float:
         """What a measurement takes by the cost model."""
         steps = sum(sampler.steps for sampler in self._samplers)
-        rows = sum(sampler.rows_to_read() for sampler in self._samplers)
+        steps += 2 * len(self._reductions)
+        rows = sum(sampler.rows_to_read() for sampler in (*self._samplers, *self._reductions))
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
     def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
@@ -112,6 +118,11 @@ class QueryStatistics:
             if sum(new) >= wanted and all(new):
                 return mark
         return self._marks[0]
+
+
+def _rows_entered(rows: int, reduction: Reduction | None) -> float:
+    """How many rows arrived of an input that produced so many for the joins."""
+    return float(rows) if reduction is None else rows / max(1e-9, float(reduction.passing.mean()))
 
 
 def join_blocks(plan: Plan) -> list[Plan]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -63,8 +63,10 @@ class LocalRun:
         chunk_rows: int = CHUNK_ROWS,
         just_in_time: bool | JustInTime | None = None,
         adapt: str | Adaptation | None = None,
+        shapes: Callable[[], Sequence[Plan]] = tuple,
     ) -> None:
         policy = Adaptation.chosen(adapt)
+        self._shapes = shapes
         self._deciding: Migration | None = None
         """The migration that adaptation began last, until it is over."""
         self._arrived = 0
@@ -170,7 +172,7 @@ class LocalRun:
     def _new_adapter(self, policy: Adaptation | None) -> Adapter | None:
         if policy is None:
             return None
-        return Adapter(policy, policy.coefficients or calibrate(), self._cell.executor)
+        return Adapter(policy, policy.coefficients or calibrate(), self._cell.executor, self._shapes)
 
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why: the latest 1,000."""

@@ -230,6 +230,7 @@ class PlanAdaptation:
                     metrics.batches,
                     metrics.watermark,
                     [number for number, _, _ in measured],
+                    self._changes.shapes(),
                 )
             except Exception as problem:
                 reason = self._pause.begin(problem, metrics.batches)

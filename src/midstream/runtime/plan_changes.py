@@ -68,6 +68,10 @@ class PlanChanges:
         stored = self._control.query()
         return self._first_plan if stored is None else self._restored(stored.first_plan)
 
+    def shapes(self) -> tuple[Plan, ...]:
+        """One plan of each shape of the query."""
+        return self._query.shapes()
+
     def in_force(self, reported: PlanJson | None) -> Plan:
         """The plan that the query reported, as JSON; the first plan, if it has reported none."""
         return self._first_plan if reported is None else self._restored(reported)

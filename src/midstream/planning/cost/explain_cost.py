@@ -47,7 +47,7 @@ def _described(node: NodeCost, sizes: PlanSizes, total: float) -> str:
     if node.inputs:
         rows += f" ± {_number(standard_error(node.rows) * per_thousand)}" if node.is_measured else " (derived)"
     parts = [f"{rows} per 1,000"]
-    counted = sizes.counted.get(frozenset(node.inputs)) if node.inputs else None
+    counted = sizes.counted.get(frozenset(node.inputs)) if node.inputs and not node.is_derived else None
     if counted is not None:
         error = q_error(float(node.rows.mean()), counted)
         parts.append(f"counted {_number(counted * per_thousand)} (q-error {error:.2f})")

@@ -3,6 +3,7 @@
 A join pays for every tuple that enters it (looked up on the other side, inserted, merged), for every tuple that it
 produces, and for every pair that it must compare because no key finds partners. Operators on keys with slots (distinct,
 aggregate, difference) pay for each row that enters. Stateless operators are so much cheaper that they do not count.
+Sizes of blocks that were not measured are derived where that is possible (``planning/cost/derived_sizes``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from midstream.algebra.expressions import Call
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Union
 from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.derived_sizes import reducer_of, sizes_of_block
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
@@ -55,7 +57,11 @@ class NodeCost:
     held: Replicates
     seconds: Replicates
     is_measured: bool
-    """Whether the rows were measured, and not derived from smaller joins."""
+    """Whether the rows were measured, and not derived from other joins."""
+    rebuilding: float = 0.0
+    """The seconds it takes to compute the state of an operator on keys from what its input holds."""
+    is_derived: bool = False
+    """Whether a join is in a block that was not measured: its rows were not counted either."""
 
 
 @dataclass(frozen=True)
@@ -79,23 +85,27 @@ class PlanCost:
 def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, pushes: int = 1) -> PlanCost | None:
     """The cost of the plan over the span, which had so many pushes; None if sizes of one of its blocks are missing."""
     nodes: list[NodeCost] = []
+    entering: dict[str, _Flow] = {}
     pending: list[Plan] = [plan]
     while pending:
         node = pending.pop()
         if is_join_block(node):
             graph = JoinGraph.of(node)
-            block = sizes.blocks.get(node.identity)
+            block = sizes_of_block(node, sizes)
             if block is None:
                 return None
             nodes += _block_cost(node.fingerprint, graph, block.of_graph(graph), coefficients, pushes)
+            entering |= _entering_inputs(graph, block.of_graph(graph), sizes)
             pending += graph.leaves
             continue
         pending += node.inputs
         if isinstance(node, Distinct | Aggregate | Difference):
-            entering = [_rows(child, sizes) for child in node.inputs]
-            rows = np.sum(entering, axis=0)
-            seconds = rows * coefficients.row + pushes * coefficients.operator
-            nodes.append(NodeCost(node.fingerprint, (), (), rows, rows, seconds, is_measured=True))
+            flow = entering.get(node.fingerprint) or _Flow.together([_flow(child, sizes) for child in node.inputs])
+            seconds = flow.rows * coefficients.row + pushes * coefficients.operator
+            # What joins have produced is not kept: it is computed again.
+            computing = coefficients.per_tuple_out(flow.parts) if flow.parts > 1 else 0.0
+            rebuilding = float(flow.held.mean()) * (coefficients.row + computing)
+            nodes.append(NodeCost(node.fingerprint, (), (), flow.rows, flow.held, seconds, True, rebuilding))
     return PlanCost(tuple(reversed(nodes)))
 
 
@@ -157,6 +167,7 @@ def _block_cost(
             sizes.held_tuples(both, graph),
             join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
             sizes.is_measured(both),
+            is_derived=sizes.is_derived,
         )
         pending += order.sides
 
@@ -175,15 +186,45 @@ def _input_states(
         yield InputState(f"{block} {sorted(side.aliases)}", key, mask.bit_count(), held, looked_for, partners)
 
 
-def _rows(plan: Plan, sizes: PlanSizes) -> Replicates:
-    """How many rows enter an operator above the plan in the span; a share of all where nothing was measured."""
+@dataclass(frozen=True)
+class _Flow:
+    """Rows that enter an operator in the span, and how many of them are valid at its end."""
+
+    rows: Replicates
+    held: Replicates
+    parts: int = 1
+    """How many inputs of joins a row is combined from."""
+
+    @staticmethod
+    def together(flows: list[_Flow]) -> _Flow:
+        rows, held = (np.asarray(np.sum(each, axis=0)) for each in zip(*((f.rows, f.held) for f in flows), strict=True))
+        return _Flow(rows, held, max(flow.parts for flow in flows))
+
+
+def _flow(plan: Plan, sizes: PlanSizes) -> _Flow:
+    """What enters an operator above the plan; all rows where nothing was measured."""
     if is_join_block(plan):
-        block = sizes.blocks.get(plan.identity)
+        block = sizes_of_block(plan, sizes)
         graph = JoinGraph.of(plan)
         if block is not None:
-            return block.of_graph(graph).increment(graph.everything, graph)
+            block, everything = block.of_graph(graph), graph.everything
+            held = block.held_tuples(everything, graph)
+            return _Flow(block.increment(everything, graph), held, everything.bit_count())
     if isinstance(plan, Leaf) or not plan.inputs:
-        return np.full(1, float(sizes.rows))
+        rows = np.full(1, float(sizes.rows))
+        return _Flow(rows, rows)
     if isinstance(plan, Union | Join):
-        return np.asarray(np.sum([_rows(child, sizes) for child in plan.inputs], axis=0))
-    return _rows(plan.inputs[0], sizes)
+        return _Flow.together([_flow(child, sizes) for child in plan.inputs])
+    return _flow(plan.inputs[0], sizes)
+
+
+def _entering_inputs(graph: JoinGraph, block: BlockSizes, sizes: PlanSizes) -> dict[str, _Flow]:
+    """What enters the distinct and partial aggregates at the inputs of joins, by their fingerprints."""
+    found: dict[str, _Flow] = {}
+    for place, leaf in enumerate(graph.leaves):
+        reducer, reduction = reducer_of(leaf), sizes.reductions.get(leaf.fingerprint)
+        if reducer is not None and reduction is not None:
+            passing = max(1e-9, float(reduction.passing.mean()))
+            held = np.full(1, block.held[place] / passing)
+            found[reducer.node.fingerprint] = _Flow(block.increments[1 << place] / passing, held)
+    return found

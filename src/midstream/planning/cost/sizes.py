@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from midstream.planning.join_order.join_graph import JoinGraph, bits
 
-__all__ = ["BlockSizes", "PlanSizes", "Replicates", "lower_bound", "standard_error"]
+__all__ = ["BlockSizes", "PlanSizes", "Reduction", "Replicates", "lower_bound", "standard_error"]
 
 Replicates = npt.NDArray[np.float64]
 """Independent estimates of one number."""
@@ -51,6 +51,13 @@ class BlockSizes:
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
     held_sets: Mapping[int, float] = field(default_factory=dict)
     """By set of several inputs: how many tuples of its join are valid at the end of the span."""
+    unreduced: str = ""
+    """The fingerprint of the block without distinct and partial aggregates at its inputs; empty if one of them cannot
+    be measured (``planning/cost/derived_sizes``)."""
+    leaves: tuple[str, ...] = ()
+    """The fingerprints of the block's inputs."""
+    is_derived: bool = False
+    """Whether all of this follows from the sizes of another block."""
     _derived: dict[int, Replicates] = field(default_factory=dict, repr=False)
 
     def of_graph(self, graph: JoinGraph) -> BlockSizes:
@@ -62,11 +69,12 @@ class BlockSizes:
         increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
         held = tuple(self.held[self.names.index(name)] for name in graph.names)
         held_sets = {sum(bit[place] for place in bits(mask)): count for mask, count in self.held_sets.items()}
-        return BlockSizes(graph.names, held, increments, held_sets)
+        leaves = tuple(self.leaves[self.names.index(name)] for name in graph.names) if self.leaves else ()
+        return BlockSizes(graph.names, held, increments, held_sets, self.unreduced, leaves, self.is_derived)
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
-        return inputs in self.increments
+        return inputs in self.increments and not self.is_derived
 
     def increment(self, inputs: int, graph: JoinGraph) -> Replicates:
         """How many tuples the join of the set produces in the span: measured, or else derived."""
@@ -96,9 +104,10 @@ class BlockSizes:
 
     def _turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
-        return sum(self._turnover_of_one(place) for place in bits(inputs))
+        return sum(self.turnover_of_one(place) for place in bits(inputs))
 
-    def _turnover_of_one(self, place: int) -> float:
+    def turnover_of_one(self, place: int) -> float:
+        """The share of an input's held tuples that begins in the span."""
         held = self.held[place]
         return float(self.increments[1 << place].mean()) / held if held > 0 else 0.0
 
@@ -136,6 +145,16 @@ class BlockSizes:
         return np.divide(product, shared, out=np.zeros_like(product), where=shared > 0)
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """What a distinct or partial aggregate makes of an input's rows: see ``planning/cost/derived_sizes``."""
+
+    passing: Replicates
+    """How many rows it produces for one that enters."""
+    density: Replicates
+    """How many of its rows are valid at an instant for each row of the input that is."""
+
+
 @dataclass
 class PlanSizes:
     """The sizes of a query's blocks of joins, measured in one place over the same span."""
@@ -148,3 +167,7 @@ class PlanSizes:
     """By the aliases below a join of the plan in force: how many tuples it really produced in the span."""
     silent: Sequence[str] = ()
     """The aliases of inputs of which no row arrived in the span: sizes say nothing about them."""
+    reductions: Mapping[str, Reduction] = field(default_factory=dict)
+    """By the fingerprint of an input of joins: of a distinct or partial aggregate there, in force or possible."""
+    derived: dict[str, BlockSizes | None] = field(default_factory=dict, repr=False)
+    """By the identity of a block that was not measured: what follows from these sizes, as far as it was asked for."""
