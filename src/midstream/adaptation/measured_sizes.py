@@ -43,6 +43,8 @@ class MeasuredReduction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The fingerprint of the joins' input that it is."""
     passing: tuple[float, ...]
     density: tuple[float, ...]
+    held: float
+    occupancy: float
 
 
 class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +82,11 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             hot_keys=hot_keys,
             reductions=tuple(
                 MeasuredReduction(
-                    input=leaf, passing=tuple(found.passing.tolist()), density=tuple(found.density.tolist())
+                    input=leaf,
+                    passing=tuple(found.passing.tolist()),
+                    density=tuple(found.density.tolist()),
+                    held=found.held,
+                    occupancy=found.occupancy,
                 )
                 for leaf, found in sizes.reductions.items()
             ),
@@ -100,7 +106,10 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             for block in self.blocks
         }
         counted = {frozenset(names): count for names, count in self.counted}
-        reductions = {one.input: Reduction(np.array(one.passing), np.array(one.density)) for one in self.reductions}
+        reductions = {
+            one.input: Reduction(np.array(one.passing), np.array(one.density), one.held, one.occupancy)
+            for one in self.reductions
+        }
         return PlanSizes(self.rows, blocks, counted, self.silent, reductions)
 
 
@@ -135,7 +144,7 @@ def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
 
 
 def _mean_reductions(cells: Sequence[PlanSizes]) -> dict[str, Reduction]:
-    """The means over the cells, by their rows."""
+    """The means over the cells, by their rows; and the sums of the rows held."""
     found: dict[str, Reduction] = {}
     for leaf in dict.fromkeys(leaf for sizes in cells for leaf in sizes.reductions):
         known = [(max(1, sizes.rows), sizes.reductions[leaf]) for sizes in cells if leaf in sizes.reductions]
@@ -143,6 +152,8 @@ def _mean_reductions(cells: Sequence[PlanSizes]) -> dict[str, Reduction]:
         found[leaf] = Reduction(
             np.asarray(sum(rows / total * reduction.passing for rows, reduction in known)),
             np.asarray(sum(rows / total * reduction.density for rows, reduction in known)),
+            sum(reduction.held for _, reduction in known),
+            sum(rows / total * reduction.occupancy for rows, reduction in known),
         )
     return found
 

@@ -9,18 +9,18 @@ plan and after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from midstream.algebra.expressions import conjuncts
 from midstream.algebra.identity import selections
-from midstream.algebra.plan import Aggregate, Plan
+from midstream.algebra.plan import Aggregate, Plan, Window
 from midstream.engine.batch import Batch
 from midstream.engine.codes import combine_codes, encode
 from midstream.engine.expressions.evaluate import evaluate, truth
 from midstream.engine.kernels import Ints, among
-from midstream.engine.state.window_store import WindowStore
+from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.derived_sizes import Reducer, reducer_of
 from midstream.planning.cost.sizes import Reduction, Replicates
 from midstream.planning.join_order.reorder_joins import join_graphs
@@ -48,10 +48,11 @@ def reducers(plan: Plan) -> list[Reducer]:
 class ReductionSampler:
     """Measures one distinct or partial aggregate over a window."""
 
-    def __init__(self, reducer: Reducer, windows: WindowStore) -> None:
+    def __init__(self, reducer: Reducer, box: PlanExecutor) -> None:
         self.fingerprint = reducer.fingerprint
         self._reducer = reducer
-        self._windows = windows
+        self._box = box
+        windows = box.windows
         self._layout = windows.layout(reducer.leaf)
         (self._store,) = self._layout.stores
         _, conditions = selections(reducer.source)
@@ -71,25 +72,30 @@ class ReductionSampler:
         first = since.get(id(self._store), 0)
         numbers, valid_from, valid_to, _ = self._store.drawn_alive(first, rows, generator)
         drawn = self._selected(Batch(self._layout, valid_from, valid_to, numbers.reshape(1, -1)))
-        held = self._selected(self._windows.alive_in(self._reducer.leaf.identity))
+        held = self._selected(self._box.windows.alive_in(self._reducer.leaf.identity))
         if len(drawn) == 0:
-            return Reduction(np.ones(1), np.ones(1))
+            return Reduction(np.ones(1), np.ones(1), float(len(held)))
         groups = generator.permutation(len(drawn)) % GROUPS
         counts, _ = _found(self._codes(drawn), self._codes(held), held)
-        passing = sum(self._is_first(drawn, held, ends) for ends in self._changes())
-        return Reduction(_by_group(passing, groups), _by_group(1 / counts, groups))
+        density = 1 / counts
+        ends = self._is_first(drawn, held, at_end=True)
+        begins = self._is_first(drawn, held, at_end=False)
+        occupancy = min(1.0, float(begins.mean()) / float(density.mean()) / self._instants())
+        # An aggregate produces one row where some rows of a group come and others end at the same instant.
+        passing = begins + (1 - occupancy) * ends if isinstance(self._reducer.node, Aggregate) else ends
+        return Reduction(_by_group(passing, groups), _by_group(density, groups), float(len(held)), occupancy)
 
-    def _changes(self) -> Iterator[bool]:
-        """At which ends of a row's validity something is produced: at its beginning (False), at its end (True)."""
-        if isinstance(self._reducer.node, Aggregate):
-            yield False
-        yield True
+    def _instants(self) -> int:
+        """At how many instants rows can begin that are valid at the same time."""
+        leaf = self._reducer.leaf
+        slide = leaf.window.slide if isinstance(leaf, Window) else None
+        return max(1, leaf.longest // (slide or 1))
 
     def _is_first(self, drawn: Batch, held: Batch, at_end: bool) -> Replicates:
         """Whether a drawn row is the first of those with its key that begin, or end, when it does: one, or else zero.
 
-        A distinct produces something for a row only if its values are not valid until then already; an aggregate, for
-        all rows that come at an instant, and for all that end at one, a row each.
+        A distinct produces something for a row only if its values are not valid until then already; an aggregate produces
+        one row for all rows that come at an instant, and one for all that end.
         """
         codes = [
             combine_codes([self._codes(batch), batch.valid_to if at_end else batch.valid_from])
@@ -99,6 +105,8 @@ class ReductionSampler:
         return (drawn.references[0] == firsts).astype(np.float64)
 
     def _selected(self, batch: Batch) -> Batch:
+        """The rows that satisfy the input's conditions and have not ended: windows may keep others a while longer."""
+        batch = batch.filtered(batch.valid_to > self._box.watermark)
         for condition in self._conditions:
             batch = batch.filtered(truth(condition, batch.column, len(batch)))
         return batch

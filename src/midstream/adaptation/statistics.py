@@ -58,7 +58,7 @@ class QueryStatistics:
         if boxes[0] is not self._box:
             self._box = boxes[0]
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
-            self._reductions = [ReductionSampler(one, self._box.windows) for one in reducers(self._box.plan)]
+            self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
             self._joins = _joins_by_aliases(self._box)
             self._marks.clear()
         samplers = (*self._samplers, *self._reductions)

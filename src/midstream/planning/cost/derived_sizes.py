@@ -12,7 +12,9 @@ another, if it is known what the operator makes of an input's rows, its *reducti
 
 A new row of one input, as far as it passes, meets those rows of the others that are valid then. So of the tuples that a
 new row of r completes in the join of a set, a share of passing(r) · ∏ density(p) remains, over the other inputs p of
-the set; and which share of all tuples r completes follows from how fast its rows are replaced.
+the set. Which share of all tuples r completes follows from how long rows are valid: those of the shortest window
+complete most. Where windows slide, rows of several inputs begin at the same instant and complete one tuple together:
+``occupancy`` says at which share of the instants that are possible a row of some key begins.
 
 This assumes that rows with many copies have as many partners as others, and that copies on both sides are independent.
 After a change of plan the block is measured itself.
@@ -20,6 +22,7 @@ After a change of plan the block is measured itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,48 +96,50 @@ def _derived(block: Plan, sizes: PlanSizes) -> BlockSizes | None:
         if measured.unreduced == unreduced and sorted(measured.names) == sorted(graph.names):
             measured = measured.of_graph(graph)
             old = [sizes.reductions.get(leaf) for leaf in measured.leaves]
-            return _scaled(measured, old, new, tuple(leaf.fingerprint for leaf in graph.leaves))
+            return _scaled(measured, graph, old, new)
     return None
 
 
 def _scaled(
-    measured: BlockSizes, old: Sequence[Reduction | None], new: Sequence[Reduction | None], leaves: tuple[str, ...]
+    measured: BlockSizes, graph: JoinGraph, old: Sequence[Reduction | None], new: Sequence[Reduction | None]
 ) -> BlockSizes:
+    """The sizes of a graph with new reductions at its inputs, from those of the block with old ones."""
+    lives = [max(1, leaf.longest) for leaf in graph.leaves]
     ratios = {
-        inputs: _share(measured, inputs, new) * _inverse(_share(measured, inputs, old))
-        for inputs in measured.increments
+        inputs: _share(inputs, lives, new) * _inverse(_share(inputs, lives, old)) for inputs in measured.increments
     }
+    unreduced = [held if r is None else r.held for held, r in zip(measured.held, old, strict=True)]
+    held = [rows if r is None else rows * float(r.passing.mean()) for rows, r in zip(unreduced, new, strict=True)]
+    same = [one is other for one, other in zip(old, new, strict=True)]
     return BlockSizes(
         measured.names,
-        tuple(held * float(ratios[1 << place].mean()) for place, held in enumerate(measured.held)),
+        tuple(measured.held[place] if is_same else held[place] for place, is_same in enumerate(same)),
         {inputs: found * ratios[inputs] for inputs, found in measured.increments.items()},
-        {inputs: held * float(ratios[inputs].mean()) for inputs, held in measured.held_sets.items()},
+        {inputs: count * float(ratios[inputs].mean()) for inputs, count in measured.held_sets.items()},
         measured.unreduced,
-        leaves,
+        tuple(leaf.fingerprint for leaf in graph.leaves),
         is_derived=True,
     )
 
 
-def _share(measured: BlockSizes, inputs: int, reductions: Sequence[Reduction | None]) -> Replicates:
+def _share(inputs: int, lives: Sequence[int], reductions: Sequence[Reduction | None]) -> Replicates:
     """How many tuples the join of the set has for each that it would have without reductions: see the module."""
     places = list(bits(inputs))
-    found = {place: reductions[place] for place in places}
-    if len(places) == 1 or all(reduction is None for reduction in found.values()):
-        first = found[places[0]]
-        return np.ones(1) if first is None else first.passing
-    one = np.ones(1)
-    passing = {place: one if r is None else r.passing for place, r in found.items()}
-    density = {place: one if r is None else r.density for place, r in found.items()}
-    turnovers = [measured.turnover_of_one(place) for place in places]
-    total = sum(turnovers)
+    reduced = {place: found for place in places if (found := reductions[place]) is not None}
+    if not reduced:
+        return np.ones(1)
+    if len(places) == 1:
+        return reduced[places[0]].passing
+    total = sum(1 / lives[place] for place in places)
     result: Replicates = np.zeros(1)
-    for place, turnover in zip(places, turnovers, strict=True):
-        completed = turnover / total if total > 0 else 1 / len(places)
-        share = passing[place]
-        for other in places:
-            share = share * density[other] if other != place else share
-        result = result + completed * share
-    return result
+    for place in places:
+        share: Replicates = np.full(1, 1 / lives[place] / total)
+        for other, reduction in reduced.items():
+            share = share * (reduction.passing if other == place else reduction.density)
+        result = result + share
+    occupancies = [reduction.occupancy for reduction in reduced.values()]
+    together = 1 - math.prod(1 - occupancy for occupancy in occupancies)
+    return result * (together / sum(occupancies)) if len(reduced) == len(places) and together > 0 else result
 
 
 def _inverse(replicates: Replicates) -> Replicates:

@@ -225,6 +225,6 @@ def _entering_inputs(graph: JoinGraph, block: BlockSizes, sizes: PlanSizes) -> d
         reducer, reduction = reducer_of(leaf), sizes.reductions.get(leaf.fingerprint)
         if reducer is not None and reduction is not None:
             passing = max(1e-9, float(reduction.passing.mean()))
-            held = np.full(1, block.held[place] / passing)
+            held = np.full(1, reduction.held)
             found[reducer.node.fingerprint] = _Flow(block.increments[1 << place] / passing, held)
     return found

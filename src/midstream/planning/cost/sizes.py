@@ -104,10 +104,9 @@ class BlockSizes:
 
     def _turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
-        return sum(self.turnover_of_one(place) for place in bits(inputs))
+        return sum(self._turnover_of_one(place) for place in bits(inputs))
 
-    def turnover_of_one(self, place: int) -> float:
-        """The share of an input's held tuples that begins in the span."""
+    def _turnover_of_one(self, place: int) -> float:
         held = self.held[place]
         return float(self.increments[1 << place].mean()) / held if held > 0 else 0.0
 
@@ -153,6 +152,10 @@ class Reduction:
     """How many rows it produces for one that enters."""
     density: Replicates
     """How many of its rows are valid at an instant for each row of the input that is."""
+    held: float
+    """How many rows of the input are valid at the end of the span."""
+    occupancy: float = 0.0
+    """The share of the instants at which a row can begin at which one of the same key does."""
 
 
 @dataclass
