@@ -9,7 +9,7 @@ import pyarrow as pa
 from midstream import ContinuousQuery, Stream
 from midstream.testing.choices import Choices
 
-__all__ = ["random_joins", "random_order", "random_rows"]
+__all__ = ["random_joins", "random_order", "random_reduced_joins", "random_rows"]
 
 WINDOWS = ["RANGE 12", "RANGE 20", "RANGE 12", "RANGE 20", "RANGE 5", "RANGE 8 SLIDE 3", "RANGE 6 SLIDE 6", "NOW"]
 TYPES = [pa.int64(), pa.string(), pa.float64()]
@@ -40,6 +40,38 @@ def random_joins(choices: Choices) -> ContinuousQuery:
         for name in names
     ]
     return ContinuousQuery(f"SELECT {selected} FROM {windows} WHERE {' AND '.join(conditions)}", streams)
+
+
+def random_reduced_joins(choices: Choices) -> ContinuousQuery:
+    """A chain or star of two to four streams below DISTINCT or GROUP BY: plans with them above joins and below."""
+    names = "abcd"[: choices.number(2, 4)]
+    pairs = list(pairwise(names)) if choices.chance(2) else [(names[0], other) for other in names[1:]]
+    columns: dict[str, list[str]] = {name: ["x"] for name in names}
+    for left, right in pairs:
+        for name in (left, right):
+            columns[name].append(f"{left}{right}")
+    conditions = [f"{left}.{left}{right} = {right}.{left}{right}" for left, right in pairs]
+    known = [f"{name}.{column}" for name in names for column in columns[name]]
+    chosen = list(dict.fromkeys(choices.pick(known) for _ in range(choices.number(1, 3))))
+    kept = [f"{column} AS c{place}" for place, column in enumerate(chosen)]
+    if choices.chance(2):
+        select, grouping = f"DISTINCT {', '.join(kept)}", ""
+    else:
+        calls = ["COUNT(*)", f"SUM({choices.pick(known)})", f"MAX({choices.pick(known)})", f"COUNT({choices.pick(known)})"]
+        first, second = choices.pick(calls), choices.pick(calls)
+        select = ", ".join([*kept, f"{first} AS n", f"{second} AS m"])
+        grouping = f" GROUP BY {', '.join(chosen)}"
+    windows = ", ".join(f"{name} [{choices.pick(WINDOWS)}] {name}" for name in names)
+    streams = [
+        Stream(
+            name,
+            pa.schema({"ts": pa.int64(), **{column: pa.int64() for column in columns[name]}}),
+            "ts",
+            lateness=choices.pick([0, 3]),
+        )
+        for name in names
+    ]
+    return ContinuousQuery(f"SELECT {select} FROM {windows} WHERE {' AND '.join(conditions)}{grouping}", streams)
 
 
 def random_order(choices: Choices, names: list[str]) -> str:

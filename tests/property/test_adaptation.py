@@ -1,26 +1,37 @@
 """A query that changes its plan by itself gives what DuckDB says: with thresholds that make it change at the slightest
-reason, by every strategy, with migrations and rebuilds by a person in between."""
+reason, by every strategy, with migrations and rebuilds by a person in between. With DISTINCT and GROUP BY it changes
+between shapes, too."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from midstream import ContinuousQuery
 from midstream.adaptation import Adaptation
 from midstream.errors import MigrationRefused
 from midstream.planning.cost import CostCoefficients
-from midstream.testing import compare_bags, join_intervals
+from midstream.testing import assert_snapshot_equivalent, compare_bags, join_intervals, snapshots
 from midstream.testing.choices import Choices, HypothesisChoices, SeededChoices
 from tests.examples import EXAMPLES
-from tests.property.random_joins import random_joins, random_order, random_rows
+from tests.property.random_joins import random_joins, random_order, random_reduced_joins, random_rows
 
 STRATEGIES = ["jisc", "moving-state", "gen-mig", "parallel-track", "pause-drain-resume"]
 
 
-def nervous(choices: Choices) -> Adaptation:
+SHAPING = [
+    CostCoefficients(operator=0.0, row=0.0),
+    CostCoefficients(operator=0.0, row=20e-9),
+    CostCoefficients(operator=0.0),
+]
+"""By which few rows are reason enough for a distinct below joins: an operator costs nothing by itself."""
+
+
+def nervous(choices: Choices, coefficients: CostCoefficients) -> Adaptation:
     """Measures after every push, and changes the plan for any gain, however uncertain."""
     chosen = [strategy for strategy in STRATEGIES if choices.chance(2)] or ["jisc"]
     return Adaptation(
@@ -34,7 +45,7 @@ def nervous(choices: Choices) -> Adaptation:
         regret=0,
         strategies=tuple(chosen),
         longest_pause=1e6,
-        coefficients=CostCoefficients(),
+        coefficients=coefficients,
         seed=choices.number(0, 1000),
     )
 
@@ -42,13 +53,41 @@ def nervous(choices: Choices) -> Adaptation:
 def check(choices: Choices) -> tuple[int, int]:
     """Run a random query that adapts; how many results it had, and how many changes it made."""
     query = random_joins(choices)
+    run, results, whole = play(query, nervous(choices, CostCoefficients()), choices)
+    difference = compare_bags(results, join_intervals(query.text, query.streams, whole))
+    assert (difference.missing, difference.repeated) == (0, 0), query.text
+    return difference.rows, run.changes
+
+
+def check_shapes(choices: Choices) -> tuple[int, int]:
+    """The same for a query with DISTINCT or GROUP BY; how many results it had, how many changes were between shapes."""
+    query = random_reduced_joins(choices)
+    run, results, whole = play(query, nervous(choices, choices.pick(SHAPING)), choices)
+    assert_snapshot_equivalent(results, snapshots(query.text, query.streams, whole))
+    return results.num_rows, run.changes_of_shape
+
+
+@dataclass
+class Played:
+    """How often a query changed its plan."""
+
+    changes: int = 0
+    changes_of_shape: int = 0
+
+    def count(self, run) -> None:
+        changed = [decision for decision in run.decisions() if decision.outcome == "changed"]
+        self.changes += len(changed)
+        self.changes_of_shape += sum(("below" in one.plan) != ("below" in one.best) for one in changed)
+
+
+def play(query: ContinuousQuery, policy: Adaptation, choices: Choices) -> tuple[Played, pa.Table, dict[str, pa.Table]]:
+    """Run a query that adapts: what it changed, its results, and all rows that it was given."""
     names = [stream.name for stream in query.streams]
-    policy = nervous(choices)
     run = query.run_locally(adapt=policy, just_in_time=choices.chance(4))
     keys, now = choices.pick([1, 0, 2, 3]), 0
     pushed: dict[str, list[pa.Table]] = {stream.name: [stream.schema.empty_table()] for stream in query.streams}
     results = []
-    changed = 0
+    played = Played()
     for _ in range(choices.number(4, 12)):
         change = choices.number(0, 9)
         if change == 9:
@@ -57,7 +96,7 @@ def check(choices: Choices) -> tuple[int, int]:
                 run.migrate(random_order(choices, shuffled).removeprefix("(")[:-1], choices.pick(STRATEGIES[:4]))
             before = run.plan
             if choices.chance(2):
-                changed += _changes(run)
+                played.count(run)
                 run.adapt(policy)
             else:
                 assert run.plan == before
@@ -70,22 +109,27 @@ def check(choices: Choices) -> tuple[int, int]:
                 pushed[stream.name].append(tables[stream.name])
         results.append(run.push(tables))
         now += choices.number(0, 5)
-    changed += _changes(run)
+    played.count(run)
     results.append(run.finish())
-    whole = {name: pa.concat_tables(tables) for name, tables in pushed.items()}
-    difference = compare_bags(pa.concat_tables(results), join_intervals(query.text, query.streams, whole))
-    assert (difference.missing, difference.repeated) == (0, 0), query.text
-    return difference.rows, changed
-
-
-def _changes(run) -> int:
-    return sum(decision.outcome == "changed" for decision in run.decisions())
+    return played, pa.concat_tables(results), {name: pa.concat_tables(tables) for name, tables in pushed.items()}
 
 
 @settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_results_equal_the_oracle(data):
     check(HypothesisChoices(data.draw))
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.data())
+def test_results_of_changes_between_shapes_equal_the_oracle(data):
+    check_shapes(HypothesisChoices(data.draw))
+
+
+def test_results_of_changes_between_shapes_of_fixed_seeds_equal_the_oracle():
+    played = [check_shapes(SeededChoices(f"shapes {seed}")) for seed in range(2 * EXAMPLES)]
+    assert sum(rows > 0 for rows, _ in played) > len(played) / 3
+    assert sum(changes > 0 for _, changes in played) > len(played) / 4
 
 
 def test_results_of_fixed_seeds_equal_the_oracle():
