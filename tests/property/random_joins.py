@@ -57,7 +57,12 @@ def random_reduced_joins(choices: Choices) -> ContinuousQuery:
     if choices.chance(2):
         select, grouping = f"DISTINCT {', '.join(kept)}", ""
     else:
-        calls = ["COUNT(*)", f"SUM({choices.pick(known)})", f"MAX({choices.pick(known)})", f"COUNT({choices.pick(known)})"]
+        calls = [
+            "COUNT(*)",
+            f"SUM({choices.pick(known)})",
+            f"MAX({choices.pick(known)})",
+            f"COUNT({choices.pick(known)})",
+        ]
         first, second = choices.pick(calls), choices.pick(calls)
         select = ", ".join([*kept, f"{first} AS n", f"{second} AS m"])
         grouping = f" GROUP BY {', '.join(chosen)}"

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from midstream.adaptation.sampling import GROUPS
 from midstream.algebra.expressions import conjuncts
 from midstream.algebra.identity import selections
 from midstream.algebra.plan import Aggregate, Plan, Window
@@ -28,8 +29,6 @@ from midstream.planning.shapes import plan_shapes
 
 __all__ = ["ReductionSampler", "reducers"]
 
-GROUPS = 16
-"""Into how many groups drawn rows are dealt."""
 _NULL = np.int64(0x5DEECE66D5DEECE6)
 
 
@@ -94,15 +93,15 @@ class ReductionSampler:
     def _is_first(self, drawn: Batch, held: Batch, at_end: bool) -> Replicates:
         """Whether a drawn row is the first of those with its key that begin, or end, when it does: one, or else zero.
 
-        A distinct produces something for a row only if its values are not valid until then already; an aggregate produces
-        one row for all rows that come at an instant, and one for all that end.
+        A distinct produces something for a row only if its values are not valid until then already; an aggregate
+        produces one row for all rows that come at an instant, and one for all that end.
         """
         codes = [
             combine_codes([self._codes(batch), batch.valid_to if at_end else batch.valid_from])
             for batch in (drawn, held)
         ]
         _, firsts = _found(codes[0], codes[1], held)
-        return (drawn.references[0] == firsts).astype(np.float64)
+        return np.asarray(drawn.references[0] == firsts, np.float64)
 
     def _selected(self, batch: Batch) -> Batch:
         """The rows that satisfy the input's conditions and have not ended: windows may keep others a while longer."""

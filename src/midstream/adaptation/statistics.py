@@ -61,7 +61,7 @@ class QueryStatistics:
             self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
             self._joins = _joins_by_aliases(self._box)
             self._marks.clear()
-        samplers = (*self._samplers, *self._reductions)
+        samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
         ends = {store: end for sampler in samplers for store, end in sampler.ends().items()}
         self._marks.append(_Mark(ends, self._counted()))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
@@ -82,7 +82,9 @@ class QueryStatistics:
         blocks, silent, arrived = {}, [], 0.0
         for sampler in self._samplers:
             new = sampler.new_rows(since.ends)
-            arrived += sum(_rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True))
+            arrived += sum(
+                _rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True)
+            )
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
             blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, is_steady)
         counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
@@ -105,7 +107,8 @@ class QueryStatistics:
         """What a measurement takes by the cost model."""
         steps = sum(sampler.steps for sampler in self._samplers)
         steps += 2 * len(self._reductions)
-        rows = sum(sampler.rows_to_read() for sampler in (*self._samplers, *self._reductions))
+        rows = sum(sampler.rows_to_read() for sampler in self._samplers)
+        rows += sum(sampler.rows_to_read() for sampler in self._reductions)
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
     def _counted(self) -> dict[frozenset[str], tuple[int, int]]:

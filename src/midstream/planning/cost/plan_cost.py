@@ -17,7 +17,7 @@ from midstream.algebra.expressions import Call
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Union
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.derived_sizes import reducer_of, sizes_of_block
-from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates, added
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 
@@ -73,13 +73,12 @@ class PlanCost:
 
     @property
     def seconds(self) -> Replicates:
-        return np.sum([node.seconds for node in self.nodes], axis=0) if self.nodes else np.zeros(1)
+        return added(node.seconds for node in self.nodes)
 
     def seconds_apart_from(self, other: PlanCost) -> Replicates:
         """The cost of the nodes that the other plan does not have."""
         shared = {node.key for node in other.nodes}
-        apart = [node.seconds for node in self.nodes if node.key not in shared]
-        return np.sum(apart, axis=0) if apart else np.zeros(1)
+        return added(node.seconds for node in self.nodes if node.key not in shared)
 
 
 def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, pushes: int = 1) -> PlanCost | None:
@@ -197,7 +196,7 @@ class _Flow:
 
     @staticmethod
     def together(flows: list[_Flow]) -> _Flow:
-        rows, held = (np.asarray(np.sum(each, axis=0)) for each in zip(*((f.rows, f.held) for f in flows), strict=True))
+        rows, held = added(flow.rows for flow in flows), added(flow.held for flow in flows)
         return _Flow(rows, held, max(flow.parts for flow in flows))
 
 

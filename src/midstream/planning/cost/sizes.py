@@ -13,15 +13,16 @@ difference of two costs, has replicates too, and their spread says how certain i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from midstream.planning.join_order.join_graph import JoinGraph, bits
 
-__all__ = ["BlockSizes", "PlanSizes", "Reduction", "Replicates", "lower_bound", "standard_error"]
+__all__ = ["BlockSizes", "PlanSizes", "Reduction", "Replicates", "added", "lower_bound", "standard_error"]
 
 Replicates = npt.NDArray[np.float64]
 """Independent estimates of one number."""
@@ -32,6 +33,15 @@ def standard_error(replicates: Replicates) -> float:
     if len(replicates) < 2:
         return 0.0
     return float(replicates.std(ddof=1)) / math.sqrt(len(replicates))
+
+
+def added(numbers: Iterable[Replicates]) -> Replicates:
+    """The sum of several numbers; one that is known exactly may have a single replicate.
+
+    >>> added([np.array([1.0, 2.0]), np.array([10.0])]).tolist()
+    [11.0, 12.0]
+    """
+    return reduce(np.add, numbers, np.zeros(1))
 
 
 def lower_bound(replicates: Replicates, deviations: float) -> float:
