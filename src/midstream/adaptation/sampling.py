@@ -134,8 +134,13 @@ class BlockSampler:
         steps = [step for inputs in self._measured_sets for step in self._steps_of(inputs)]
         return [step.added for step in steps if not _served(self._states, step.operator.sides[1])]
 
-    def measure(self, since: Ends, rows: int, generator: np.random.Generator, is_steady: bool = False) -> BlockSizes:
-        """The sizes over the span since then, from about so many drawn tuples of each input."""
+    def measure(
+        self, since: Ends, rows: int, generator: np.random.Generator, produced: float, is_steady: bool = False
+    ) -> BlockSizes:
+        """The sizes over the span since then, from about so many drawn tuples of each input.
+
+        ``produced`` is what the whole block really produced in the span.
+        """
         most = 4 * rows
         samples: dict[int, _Sample] = {}
         held = []
@@ -155,6 +160,7 @@ class BlockSampler:
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
+        increments[self.graph.everything] = np.full(GROUPS, produced)
         held_sets = {} if is_steady else self._held_sets(indexes, rows // 2, generator)
         return BlockSizes(self.graph.names, tuple(held), increments, held_sets)
 
@@ -173,7 +179,7 @@ class BlockSampler:
 
     @cached_property
     def _measured_sets(self) -> list[int]:
-        """The sets of at least two inputs that are measured, the small ones first."""
+        """The sets of at least two inputs that are measured, the small ones first. The whole block is counted."""
         found = connected_sets(self.graph, self.graph.everything, 1 << 14)
         if found is None:
             found = [
@@ -182,7 +188,7 @@ class BlockSampler:
                 for other in range(one + 1, len(self._sides))
                 if self.graph.are_linked(1 << one, 1 << other)
             ]
-        return found[:MOST_SETS]
+        return [inputs for inputs in found if inputs != self.graph.everything][:MOST_SETS]
 
     def _steps_of(self, inputs: int) -> tuple[_Step, _Step]:
         """How the set's sample is made of smaller ones: two steps, each for the tuples of some roots."""

@@ -74,13 +74,14 @@ class QueryStatistics:
         While streams are steady, what joins hold follows from their increments, and need not be measured.
         """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
+        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
         blocks, silent, arrived = {}, [], 0
         for sampler in self._samplers:
             new = sampler.new_rows(since.ends)
             arrived += sum(new)
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, is_steady)
-        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
+            produced = counted[frozenset(sampler.graph.names)]
+            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, produced, is_steady)
         return PlanSizes(arrived, blocks, counted, silent)
 
     def held_rows(self) -> int:
