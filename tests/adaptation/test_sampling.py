@@ -227,3 +227,33 @@ def test_hot_keys_do_not_mislead_a_sample(are_apart):
             assert size > 100
             errors[len(names)].append(error)
     assert all(np.median(found) <= 2 for found in errors.values()), errors
+
+
+def test_after_a_sudden_change_the_sizes_to_come_are_foreseen():
+    """In one push after the change, a join makes a tenth of what it will make when the window is full of such rows."""
+    query, generator = chain(window=1000), np.random.default_rng(7)
+
+    def after(pushes: int) -> tuple[float, float]:
+        run, statistics = query.run_locally("(c d) b a"), QueryStatistics()
+        for push in range(12 + pushes):
+            # Many pairs of a and b from the twelfth push on, few before; all others as they are.
+            tables = rows(query, generator, 100 * push, 200, 2_000)
+            if push >= 12:
+                for name in "ab":
+                    place = tables[name].schema.get_field_index("x")
+                    values = pa.array(generator.integers(0, 40, 200))
+                    tables[name] = tables[name].set_column(place, "x", values)
+            run.push(tables)
+            statistics.follow(run._cell.executor)
+        sizes = statistics.measure(ALL, generator, least_span=200)
+        names = next(iter(sizes.blocks.values())).names
+        pair = 1 << names.index("a") | 1 << names.index("b")
+        return tuple(
+            float(next(iter(found.blocks.values())).increments[pair].mean()) for found in (sizes, sizes.when_settled())
+        )
+
+    now, to_come = after(pushes=1)
+    settled, still = after(pushes=12)
+    assert now < settled / 5
+    assert to_come == pytest.approx(settled, rel=0.3)
+    assert still == pytest.approx(settled, rel=0.3)

@@ -266,7 +266,8 @@ class Controller:
         slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
-            candidate = cheapest_plan(plan, one, self.coefficients)
+            # The plan for what is to come, after a sudden change; whether it is worth its cost is said by what is.
+            candidate = cheapest_plan(plan, one.when_settled(), self.coefficients)
             if candidate not in candidates:
                 pairs = zip(cells, weights, strict=True)
                 candidates[candidate] = max(_seconds(self._cost(candidate, s), s, weight) for s, weight in pairs)

@@ -32,6 +32,7 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     """Each set of inputs as places among the names, and its replicates."""
     held_sets: tuple[tuple[tuple[int, ...], float], ...] = ()
+    growth: tuple[tuple[tuple[int, ...], float], ...] = ()
 
 
 class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +59,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                         (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
                     ),
                     held_sets=tuple((tuple(bits(inputs)), count) for inputs, count in block.held_sets.items()),
+                    growth=tuple((tuple(bits(inputs)), factor) for inputs, factor in block.growth.items()),
                 )
                 for identity, block in sizes.blocks.items()
             ),
@@ -74,6 +76,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 block.held,
                 {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
                 {sum(1 << place for place in inputs): count for inputs, count in block.held_sets},
+                {sum(1 << place for place in inputs): factor for inputs, factor in block.growth},
             )
             for block in self.blocks
         }

@@ -20,7 +20,8 @@ the replicates of ``planning/cost/sizes``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -50,6 +51,9 @@ __all__ = ["GROUPS", "BlockSampler"]
 
 GROUPS = 16
 """Into how many groups drawn tuples are dealt."""
+_LEAST_TUPLES = 16
+"""A pair with a smaller sample is taken to stay as it is."""
+_MOST_GROWTH = 64.0
 MOST_SETS = 200
 """Sets of inputs that are measured, the small ones first; larger ones are derived from them."""
 
@@ -76,6 +80,20 @@ class _Sample:
         return _Sample(
             self.tuples.filtered(kept), self.weights[kept], self.groups[kept], self.roots[kept], self.new_parts[kept]
         )
+
+    def growth(self, turns: Sequence[float], increment: float) -> float:
+        """How many times its increment a pair of inputs would have if all rows in the windows were like the new ones.
+
+        Rows of a span meet each other on average for half of it, and later ones for a window. ``turns`` says how many
+        spans each input's window has.
+        """
+        if len(self.weights) < _LEAST_TUPLES or increment <= 0:
+            return 1.0
+        is_new = self.new_parts == 2
+        among_new = float(self.weights[is_new].sum()) / 2
+        places = np.unique(self.roots)
+        later = 2 * among_new * math.prod(turns[place] for place in places) ** (1 / len(places))
+        return min(_MOST_GROWTH, max(1 / _MOST_GROWTH, later / increment))
 
     def increment(self) -> Replicates:
         """The estimates of the increment by the groups."""
@@ -161,8 +179,13 @@ class BlockSampler:
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
         increments[self.graph.everything] = np.full(GROUPS, produced)
-        held_sets = {} if is_steady else self._held_sets(indexes, rows // 2, generator)
-        return BlockSizes(self.graph.names, tuple(held), increments, held_sets)
+        if is_steady:
+            return BlockSizes(self.graph.names, tuple(held), increments)
+        held_sets = self._held_sets(indexes, rows // 2, generator)
+        turns = [count / max(1.0, float(increments[1 << place].mean())) for place, count in enumerate(held)]
+        pairs = {inputs: sample for inputs, sample in samples.items() if inputs.bit_count() == 2}
+        growth = {inputs: sample.growth(turns, float(increments[inputs].mean())) for inputs, sample in pairs.items()}
+        return BlockSizes(self.graph.names, tuple(held), increments, held_sets, growth)
 
     def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
         """How many tuples of each set are valid now: what a plan would hold that had run all the time.

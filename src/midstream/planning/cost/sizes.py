@@ -51,6 +51,9 @@ class BlockSizes:
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
     held_sets: Mapping[int, float] = field(default_factory=dict)
     """By set of several inputs: how many tuples of its join are valid at the end of the span."""
+    growth: Mapping[int, float] = field(default_factory=dict)
+    """By pair of inputs: how many times as many tuples its join will produce in such a span when all rows in the
+    windows are like the latest. Known after a sudden change only."""
     _derived: dict[int, Replicates] = field(default_factory=dict, repr=False)
 
     def of_graph(self, graph: JoinGraph) -> BlockSizes:
@@ -62,7 +65,28 @@ class BlockSizes:
         increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
         held = tuple(self.held[self.names.index(name)] for name in graph.names)
         held_sets = {sum(bit[place] for place in bits(mask)): count for mask, count in self.held_sets.items()}
-        return BlockSizes(graph.names, held, increments, held_sets)
+        growth = {sum(bit[place] for place in bits(mask)): factor for mask, factor in self.growth.items()}
+        return BlockSizes(graph.names, held, increments, held_sets, growth)
+
+    def when_settled(self) -> BlockSizes:
+        """What the increments will be when all rows in the windows are like the latest.
+
+        A set grows with the pairs that link its inputs, as if these were independent of each other.
+        """
+        if not self.growth:
+            return self
+        increments = {inputs: found * self._growth_of(inputs) for inputs, found in self.increments.items()}
+        return BlockSizes(self.names, self.held, increments, self.held_sets)
+
+    def _growth_of(self, inputs: int) -> float:
+        """The product over pairs that link all inputs, those that change most first."""
+        factor, parts = 1.0, [1 << place for place in bits(inputs)]
+        for pair in sorted(self.growth, key=lambda pair: -abs(math.log(self.growth[pair]))):
+            linked = [part for part in parts if part & pair]
+            if not pair & ~inputs and len(linked) == 2:
+                factor *= self.growth[pair]
+                parts = [part for part in parts if part not in linked] + [linked[0] | linked[1]]
+        return factor
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
@@ -148,3 +172,8 @@ class PlanSizes:
     """By the aliases below a join of the plan in force: how many tuples it really produced in the span."""
     silent: Sequence[str] = ()
     """The aliases of inputs of which no row arrived in the span: sizes say nothing about them."""
+
+    def when_settled(self) -> PlanSizes:
+        """What the sizes will be when all rows in the windows are like the latest."""
+        blocks = {identity: block.when_settled() for identity, block in self.blocks.items()}
+        return PlanSizes(self.rows, blocks, self.counted, self.silent)
