@@ -11,6 +11,7 @@ from tests.runtime.breakages import DURABLE, LIVE, REPORTING, fault, main
 
 DRIVER, TESTS = "runtime/plan_adaptation.py", "tests/runtime/test_plan_adaptation.py"
 CELL, ADAPTER, CONTROLLER = "adaptation/cell_measuring.py", "adaptation/adapter.py", "adaptation/controller.py"
+MEASURING, WHEN = "adaptation/measuring.py", "tests/adaptation/test_measuring.py"
 RUNNING, CELLS = "tests/adaptation/test_failing.py", "tests/runtime/test_measuring_cells.py"
 
 ALL = (
@@ -123,6 +124,36 @@ ALL = (
         "dead tuples count among the hot keys", "engine/state/join_state.py",
         "alive = run.codes[run.tuples[:, TO] > max(ended, self._frontier)]", "alive = run.codes",
         "tests/adaptation/test_hot_keys.py",
+    ),
+    fault(
+        "a join that becomes expensive waits for its turn", MEASURING,
+        "return self._excess >= cost / 2 or", "return False or",
+        f"{WHEN}::test_a_join_that_becomes_expensive_is_measured_at_once",
+    ),
+    fault(
+        "measurements on credit have no limit", MEASURING,
+        "if self._budget < -_MOST_SAVED * cost:", "if False:",
+        f"{WHEN}::test_streams_that_change_all_the_time_do_not_cost_more_than_the_credit_and_half_of_the_excess",
+    ),
+    fault(
+        "measurements cost nothing", MEASURING,
+        "self._budget -= cost", "pass",
+        f"{WHEN}::test_measurements_take_their_share",
+    ),
+    fault(
+        "nothing is foreseen after a sudden change", "adaptation/sampling.py",
+        "return min(_MOST_GROWTH, max(1 / _MOST_GROWTH, later / increment))", "return 1.0",
+        "tests/adaptation/test_sampling.py::test_after_a_sudden_change_the_sizes_to_come_are_foreseen",
+    ),
+    fault(
+        "a change costs as much as if all were looked for", "adaptation/migration_cost.py",
+        "state.looked_for if is_computed and is_on_demand else state.held", "state.held",
+        "tests/adaptation/test_migration_cost.py::test_what_nobody_looks_for_is_not_computed",
+    ),
+    fault(
+        "what is completed ahead is bounded by what is read alone", "migration/state_completion.py",
+        "work = passed + self.computed - computed", "work = passed",
+        "tests/migration/test_state_completion.py::test_completing_ahead_is_bounded_by_what_it_computes",
     ),
     fault(
         "cells are not told to measure", LIVE,

@@ -2,7 +2,7 @@
 
 The joins differ in how many tuples enter, how wide these are and how many results they have. Least squares over their
 times give the seconds per step; a coefficient that would be negative, because the joins cannot tell it apart, keeps
-its share of the default. It takes some tenths of a second, once per process.
+its share of the default. It takes about a second, once per process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.algebra.plan import Plan
@@ -22,7 +23,7 @@ from midstream.planning.cost.coefficients import CostCoefficients
 
 __all__ = ["calibrate"]
 
-_ROUNDS = 5
+_ROUNDS = 8
 _CASES = (
     # inputs, rows of each in a push, different keys
     (2, 200, 4_000),
@@ -78,23 +79,24 @@ def _replacing() -> float:
 def _plan(inputs: int) -> tuple[list[Stream], Plan]:
     """A left-deep join of so many streams over one key."""
     streams = [Stream(f"s{i}", pa.schema({"t": pa.int64(), "k": pa.int64()}), event_time="t") for i in range(inputs)]
-    windows = ", ".join(f"s{i} [RANGE 4]" for i in range(inputs))
+    windows = ", ".join(f"s{i} [RANGE {_ROUNDS}]" for i in range(inputs))
     conditions = " AND ".join(f"s0.k = s{i}.k" for i in range(1, inputs))
     query = PlannedQuery(f"SELECT s0.t AS t FROM {windows} WHERE {conditions}", streams)
     return streams, query.plan(" ".join(f"s{i}" for i in range(inputs)))
 
 
-def _timed(inputs: int, rows: int, keys: int) -> tuple[list[float], float]:
-    """The steps of one push of a left-deep join over one key, and the least processor time it took.
+def _timed(inputs: int, rows: int, keys: int) -> tuple[npt.NDArray[np.float64], float]:
+    """The steps of some pushes of a left-deep join over one key, and the processor time they took.
 
-    The steps: joins, tuples that enter them, words of these, tuples that they produce, words of these.
+    The steps: joins, tuples that enter them, words of these, tuples that they produce, words of these. Of many pushes,
+    because in some of them much more of a join's state is merged than in others.
     """
     streams, plan = _plan(inputs)
     store = WindowStore([plan])
     box = PlanBox(plan, store)
     generator = np.random.default_rng(inputs)
-    best, steps = float("inf"), [0.0] * 5
-    for round_number in range(_ROUNDS + 5):
+    total, steps = 0.0, np.zeros(5)
+    for round_number in range(2 * _ROUNDS):
         times = np.full(rows, round_number)
         made = {
             stream.name: Rows(times, {"t": pa.array(times), "k": pa.array(generator.integers(0, keys, rows))})
@@ -107,17 +109,17 @@ def _timed(inputs: int, rows: int, keys: int) -> tuple[list[float], float]:
             pass
         took = time.process_time() - began
         store.release(box.horizons())
-        if round_number >= 5 and took < best:
-            best = took
+        if round_number >= _ROUNDS:
+            total += took
             produced = [join.counters.rows_out - count for join, count in zip(box.joins, before, strict=True)]
             # Each join gets the tuples of the one below, made of so many parts, and a stream's rows.
             entering, parts = [rows, *produced[:-1]], range(1, inputs)
             from_streams = rows * (inputs - 1)
-            steps = [
-                float(len(box.joins)),
-                float(sum(entering) + from_streams),
-                float(sum(count * (2 + n) for count, n in zip(entering, parts, strict=True)) + 3 * from_streams),
-                float(sum(produced)),
-                float(sum(count * (3 + n) for count, n in zip(produced, parts, strict=True))),
+            steps += [
+                len(box.joins),
+                sum(entering) + from_streams,
+                sum(count * (2 + n) for count, n in zip(entering, parts, strict=True)) + 3 * from_streams,
+                sum(produced),
+                sum(count * (3 + n) for count, n in zip(produced, parts, strict=True)),
             ]
-    return steps, best
+    return steps, total

@@ -276,7 +276,8 @@ class Controller:
         slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
-            candidate = cheapest_plan(plan, one, self.coefficients, shapes)
+            # The plan for what is to come, after a sudden change; whether it is worth its cost is said by what is.
+            candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes)
             if candidate not in candidates:
                 there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
                 pairs = zip(there, cells, weights, strict=True)

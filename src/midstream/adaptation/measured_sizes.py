@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     """Each set of inputs as places among the names, and its replicates."""
     held_sets: tuple[tuple[tuple[int, ...], float], ...] = ()
+    growth: tuple[tuple[tuple[int, ...], float], ...] = ()
     unreduced: str = ""
     leaves: tuple[str, ...] = ()
 
@@ -72,6 +74,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                         (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
                     ),
                     held_sets=tuple((tuple(bits(inputs)), count) for inputs, count in block.held_sets.items()),
+                    growth=tuple((tuple(bits(inputs)), factor) for inputs, factor in block.growth.items()),
                     unreduced=block.unreduced,
                     leaves=block.leaves,
                 )
@@ -100,6 +103,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 block.held,
                 {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
                 {sum(1 << place for place in inputs): count for inputs, count in block.held_sets},
+                {sum(1 << place for place in inputs): factor for inputs, factor in block.growth},
                 block.unreduced,
                 block.leaves,
             )
@@ -161,7 +165,7 @@ def _mean_reductions(cells: Sequence[PlanSizes]) -> dict[str, Reduction]:
 def _added(sum_before: BlockSizes | None, block: BlockSizes, factor: float) -> BlockSizes:
     increments: Mapping[int, Replicates] = {inputs: factor * found for inputs, found in block.increments.items()}
     if sum_before is None:
-        return BlockSizes(block.names, block.held, increments, dict(block.held_sets), block.unreduced, block.leaves)
+        return replace(block, increments=increments, growth={}, _derived={})
     return BlockSizes(
         block.names,
         tuple(one + other for one, other in zip(sum_before.held, block.held, strict=True)),
@@ -171,6 +175,6 @@ def _added(sum_before: BlockSizes | None, block: BlockSizes, factor: float) -> B
             for inputs, count in sum_before.held_sets.items()
             if inputs in block.held_sets
         },
-        block.unreduced,
-        block.leaves,
+        unreduced=block.unreduced,
+        leaves=block.leaves,
     )

@@ -20,7 +20,8 @@ the replicates of ``planning/cost/sizes``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -51,6 +52,9 @@ __all__ = ["GROUPS", "BlockSampler"]
 
 GROUPS = 16
 """Into how many groups drawn tuples are dealt."""
+_LEAST_TUPLES = 16
+"""A pair with a smaller sample is taken to stay as it is."""
+_MOST_GROWTH = 64.0
 MOST_SETS = 200
 """Sets of inputs that are measured, the small ones first; larger ones are derived from them."""
 
@@ -77,6 +81,20 @@ class _Sample:
         return _Sample(
             self.tuples.filtered(kept), self.weights[kept], self.groups[kept], self.roots[kept], self.new_parts[kept]
         )
+
+    def growth(self, turns: Sequence[float], increment: float) -> float:
+        """How many times its increment a pair of inputs would have if all rows in the windows were like the new ones.
+
+        Rows of a span meet each other on average for half of it, and later ones for a window. ``turns`` says how many
+        spans each input's window has.
+        """
+        if len(self.weights) < _LEAST_TUPLES or increment <= 0:
+            return 1.0
+        is_new = self.new_parts == 2
+        among_new = float(self.weights[is_new].sum()) / 2
+        places = np.unique(self.roots)
+        later: float = 2 * among_new * math.prod(turns[place] for place in places) ** (1 / len(places))
+        return min(_MOST_GROWTH, max(1 / _MOST_GROWTH, later / increment))
 
     def increment(self) -> Replicates:
         """The estimates of the increment by the groups."""
@@ -138,8 +156,13 @@ class BlockSampler:
         steps = [step for inputs in self._measured_sets for step in self._steps_of(inputs)]
         return [step.added for step in steps if not _served(self._states, step.operator.sides[1])]
 
-    def measure(self, since: Ends, rows: int, generator: np.random.Generator, is_steady: bool = False) -> BlockSizes:
-        """The sizes over the span since then, from about so many drawn tuples of each input."""
+    def measure(
+        self, since: Ends, rows: int, generator: np.random.Generator, produced: float, is_steady: bool = False
+    ) -> BlockSizes:
+        """The sizes over the span since then, from about so many drawn tuples of each input.
+
+        ``produced`` is what the whole block really produced in the span.
+        """
         most = 4 * rows
         samples: dict[int, _Sample] = {}
         held = []
@@ -159,8 +182,14 @@ class BlockSampler:
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
-        held_sets = {} if is_steady else self._held_sets(indexes, rows // 2, generator)
-        return BlockSizes(self.graph.names, tuple(held), increments, held_sets, self._unreduced, self.leaves)
+        increments[self.graph.everything] = np.full(GROUPS, produced)
+        if is_steady:
+            return BlockSizes(self.graph.names, tuple(held), increments, unreduced=self._unreduced, leaves=self.leaves)
+        held_sets = self._held_sets(indexes, rows // 2, generator)
+        turns = [count / max(1.0, float(increments[1 << place].mean())) for place, count in enumerate(held)]
+        pairs = {inputs: sample for inputs, sample in samples.items() if inputs.bit_count() == 2}
+        growth = {inputs: sample.growth(turns, float(increments[inputs].mean())) for inputs, sample in pairs.items()}
+        return BlockSizes(self.graph.names, tuple(held), increments, held_sets, growth, self._unreduced, self.leaves)
 
     def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
         """How many tuples of each set are valid now: what a plan would hold that had run all the time.
@@ -177,7 +206,7 @@ class BlockSampler:
 
     @cached_property
     def _measured_sets(self) -> list[int]:
-        """The sets of at least two inputs that are measured, the small ones first."""
+        """The sets of at least two inputs that are measured, the small ones first. The whole block is counted."""
         found = connected_sets(self.graph, self.graph.everything, 1 << 14)
         if found is None:
             found = [
@@ -186,7 +215,7 @@ class BlockSampler:
                 for other in range(one + 1, len(self._sides))
                 if self.graph.are_linked(1 << one, 1 << other)
             ]
-        return found[:MOST_SETS]
+        return [inputs for inputs in found if inputs != self.graph.everything][:MOST_SETS]
 
     def _steps_of(self, inputs: int) -> tuple[_Step, _Step]:
         """How the set's sample is made of smaller ones: two steps, each for the tuples of some roots."""

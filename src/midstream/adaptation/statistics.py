@@ -78,6 +78,7 @@ class QueryStatistics:
         While streams are steady, what joins hold follows from their increments, and need not be measured.
         """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
+        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
         reductions = {one.fingerprint: one.measure(since.ends, sample_rows, generator) for one in self._reductions}
         blocks, silent, arrived = {}, [], 0.0
         for sampler in self._samplers:
@@ -86,8 +87,8 @@ class QueryStatistics:
                 _rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True)
             )
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, is_steady)
-        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
+            produced = counted[frozenset(sampler.graph.names)]
+            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, produced, is_steady)
         return PlanSizes(round(arrived), blocks, counted, silent, reductions)
 
     def held_rows(self) -> int:

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["Flags", "Ints", "compiled", "prefetch", "sort_order", "take_columns", "take_values"]
+__all__ = ["Flags", "Ints", "among", "compiled", "prefetch", "sort_order", "take_columns", "take_values"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -116,6 +116,7 @@ def _scaled(
         tuple(measured.held[place] if is_same else held[place] for place, is_same in enumerate(same)),
         {inputs: found * ratios[inputs] for inputs, found in measured.increments.items()},
         {inputs: count * float(ratios[inputs].mean()) for inputs, count in measured.held_sets.items()},
+        measured.growth,
         measured.unreduced,
         tuple(leaf.fingerprint for leaf in graph.leaves),
         is_derived=True,

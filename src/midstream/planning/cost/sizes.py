@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -61,6 +61,9 @@ class BlockSizes:
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
     held_sets: Mapping[int, float] = field(default_factory=dict)
     """By set of several inputs: how many tuples of its join are valid at the end of the span."""
+    growth: Mapping[int, float] = field(default_factory=dict)
+    """By pair of inputs: how many times as many tuples its join will produce in such a span when all rows in the
+    windows are like the latest. Known after a sudden change only."""
     unreduced: str = ""
     """The fingerprint of the block without distinct and partial aggregates at its inputs; empty if one of them cannot
     be measured (``planning/cost/derived_sizes``)."""
@@ -79,8 +82,29 @@ class BlockSizes:
         increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
         held = tuple(self.held[self.names.index(name)] for name in graph.names)
         held_sets = {sum(bit[place] for place in bits(mask)): count for mask, count in self.held_sets.items()}
+        growth = {sum(bit[place] for place in bits(mask)): factor for mask, factor in self.growth.items()}
         leaves = tuple(self.leaves[self.names.index(name)] for name in graph.names) if self.leaves else ()
-        return BlockSizes(graph.names, held, increments, held_sets, self.unreduced, leaves, self.is_derived)
+        return BlockSizes(graph.names, held, increments, held_sets, growth, self.unreduced, leaves, self.is_derived)
+
+    def when_settled(self) -> BlockSizes:
+        """What the increments will be when all rows in the windows are like the latest.
+
+        A set grows with the pairs that link its inputs, as if these were independent of each other.
+        """
+        if not self.growth:
+            return self
+        increments = {inputs: found * self._growth_of(inputs) for inputs, found in self.increments.items()}
+        return replace(self, increments=increments, growth={}, _derived={})
+
+    def _growth_of(self, inputs: int) -> float:
+        """The product over pairs that link all inputs, those that change most first."""
+        factor, parts = 1.0, [1 << place for place in bits(inputs)]
+        for pair in sorted(self.growth, key=lambda pair: -abs(math.log(self.growth[pair]))):
+            linked = [part for part in parts if part & pair]
+            if not pair & ~inputs and len(linked) == 2:
+                factor *= self.growth[pair]
+                parts = [part for part in parts if part not in linked] + [linked[0] | linked[1]]
+        return factor
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
@@ -184,3 +208,8 @@ class PlanSizes:
     """By the fingerprint of an input of joins: of a distinct or partial aggregate there, in force or possible."""
     derived: dict[str, BlockSizes | None] = field(default_factory=dict, repr=False)
     """By the identity of a block that was not measured: what follows from these sizes, as far as it was asked for."""
+
+    def when_settled(self) -> PlanSizes:
+        """What the sizes will be when all rows in the windows are like the latest."""
+        blocks = {identity: block.when_settled() for identity, block in self.blocks.items()}
+        return replace(self, blocks=blocks, derived={})

@@ -1,0 +1,80 @@
+"""When joins are measured: as often as the budget allows, and at once when pushes become expensive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from midstream import ContinuousQuery, Stream
+from midstream.adaptation.measuring import Measuring
+from midstream.adaptation.policy import Adaptation
+from midstream.planning.cost.coefficients import CostCoefficients
+
+ROWS, WINDOW = 1_000, 10
+FEW, MANY = 50, 20_000
+QUERY = ContinuousQuery(
+    f"SELECT a.t AS t FROM a [RANGE {ROWS * WINDOW}], b [RANGE {ROWS * WINDOW}], c [RANGE {ROWS * WINDOW}]"
+    " WHERE a.x = b.x AND b.y = c.y",
+    [
+        Stream(name, pa.schema([(column, pa.int64()) for column in ("t", *columns)]), "t")
+        for name, columns in {"a": "x", "b": "xy", "c": "y"}.items()
+    ],
+)
+
+
+def pushed(pushes: int, keys: Callable[[int], int], policy: Adaptation) -> Iterator[tuple[int, bool, Measuring]]:
+    """Pushes in which x has so many values: the number of each, and whether joins were measured after it."""
+    run = QUERY.run_locally("(a b) c")
+    measuring = Measuring(policy, CostCoefficients(), run._cell.executor)
+    generator = np.random.default_rng(3)
+    for push in range(pushes):
+        times = np.arange(push * ROWS, (push + 1) * ROWS)
+        values = {"x": keys(push), "y": MANY}
+        tables = {
+            s.name: pa.table({"t": times} | {c: generator.integers(0, values[c], ROWS) for c in s.schema.names[1:]})
+            for s in QUERY.streams
+        }
+        run.push(tables)
+        yield push, measuring.after_push(run._cell.executor, 3 * ROWS) is not None, measuring
+
+
+def test_a_join_that_becomes_expensive_is_measured_at_once():
+    """Though the share for measurements would not allow any."""
+    found = pushed(40, lambda push: MANY if push < 30 else FEW, Adaptation(measure_share=0.0))
+    after = [push for push, is_measured, _ in found if is_measured and push >= 30]
+    assert after and after[0] <= 32
+
+
+def test_measurements_take_their_share():
+    measurements, seconds, total = 0, 0.0, 0.0
+    for push, is_measured, measuring in pushed(150, lambda _: MANY, Adaptation(measure_share=0.1)):
+        if push >= 2 * WINDOW:
+            measurements += is_measured
+            seconds += is_measured * measuring.seconds
+            total += measuring._push_seconds()
+    assert measurements >= 1
+    # One may have been due already.
+    assert seconds - measuring.seconds <= 0.1 * total
+
+
+def test_streams_that_change_all_the_time_do_not_cost_more_than_the_credit_and_half_of_the_excess():
+    measurements, excess, first = 0, 0.0, None
+    for push, is_measured, measuring in pushed(
+        80, lambda p: FEW if p % 4 == 3 else MANY, Adaptation(measure_share=0.0)
+    ):
+        seconds = measuring._push_seconds()
+        first = seconds if first is None else min(first, seconds)
+        if push >= WINDOW:
+            measurements += is_measured
+            excess += seconds - first
+    assert measurements * measuring.seconds <= excess / 2 + 9 * measuring.seconds
+
+
+def test_pushes_without_rows_are_not_measured():
+    run = QUERY.run_locally("(a b) c")
+    measuring = Measuring(Adaptation(least_rows=1), CostCoefficients(), run._cell.executor)
+    for _ in range(3):
+        run.push({})
+        assert measuring.after_push(run._cell.executor, 0) is None
