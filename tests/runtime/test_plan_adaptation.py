@@ -29,7 +29,7 @@ from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
 from midstream.runtime.remote import RemoteQuery
 from midstream.runtime.reporting import Report
-from midstream.testing import assert_same_bag, join_intervals
+from midstream.testing import assert_same_bag, assert_snapshot_equivalent, join_intervals, snapshots
 from tests.cli.commanding import control_of
 from tests.runtime.test_reporting import QUERY, figures
 from tests.spark.simulated import FAULTS, QUERY_ID, Fault, LoneCell, SimulatedCluster, command
@@ -413,16 +413,35 @@ def test_a_restored_cell_has_received_as_many_rows():
 # Cells and driver together
 
 
+NERVOUS = replace(EAGER, least_gain=1, least_saving=0, sample_rows=16)
+DISTINCT = "SELECT DISTINCT a.k AS k FROM a [RANGE 40], b [RANGE 40], c [RANGE 40] WHERE a.k = b.k AND b.k = c.k"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_results_and_decisions_stay_right_while_everything_fails(tmp_path, seed):
     """A policy that changes the plan as often as it can, on a cluster whose tasks, workers and driver are lost."""
+    driver, results, tables = played(tmp_path, seed, TEXT, NERVOUS)
+    assert_same_bag(results, join_intervals(TEXT, STREAMS, tables))
+    assert changes(driver)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cells_change_between_shapes_while_everything_fails(tmp_path, seed):
+    """An operator costs nothing by itself: few rows are reason enough for a distinct below the joins."""
+    policy = replace(NERVOUS, coefficients=CostCoefficients(operator=0.0, replacement=0.0))
+    driver, results, tables = played(tmp_path, seed, DISTINCT, policy)
+    assert_snapshot_equivalent(results, snapshots(DISTINCT, STREAMS, tables))
+    assert any("distinct below the joins" in change.best for change in changes(driver))
+
+
+def played(tmp_path, seed, text, policy):
+    """The driver, the results, and all rows."""
     chance = random.Random(seed)
-    nervous = replace(EAGER, least_gain=1, least_saving=0, sample_rows=16)
-    cluster = SimulatedCluster(TEXT, STREAMS, "(a b) c", cells=2, seed=seed)
+    cluster = SimulatedCluster(text, STREAMS, "(a b) c", cells=2, seed=seed)
     control = ControlDirectory(tmp_path)
     control.create(cluster.setup.query, plan_to_json(cluster.first_plan))
     driver = start(control, cluster)
-    driver.adaptation.choose(nervous, QUERY_ID, has_begun=True)
+    driver.adaptation.choose(policy, QUERY_ID, has_begun=True)
     taken, whole = 0, []
     for number in range(14):
         whole.append(batch(number, keys=[chance.choice([2, 8, 30]) for _ in "abc"]))
@@ -439,12 +458,16 @@ def test_results_and_decisions_stay_right_while_everything_fails(tmp_path, seed)
         driver.report.write()
     cluster.run({}, [*(c for c in control.commands() if c.number > taken), command(10**6, Finish())])
     tables = {name: pa.concat_tables([rows[name] for rows in whole]) for name in "abc"}
-    assert_same_bag(cluster.results, join_intervals(TEXT, STREAMS, tables))
+    return driver, cluster.results, tables
+
+
+def changes(driver):
+    """The decisions that changed the plan; all are numbered, and each has led to a migration."""
     numbers = [decision.number for decision in driver.adaptation.decisions()]
     assert numbers == list(range(1, len(numbers) + 1))
-    own = [migration.decision for migration in driver.report.history()]
-    assert own == [d.number for d in driver.adaptation.decisions() if d.outcome == "changed"]
-    assert own
+    changed = [decision for decision in driver.adaptation.decisions() if decision.outcome == "changed"]
+    assert [migration.decision for migration in driver.report.history()] == [decision.number for decision in changed]
+    return changed
 
 
 def start(control, cluster):
