@@ -257,3 +257,23 @@ def test_after_a_sudden_change_the_sizes_to_come_are_foreseen():
     assert now < settled / 5
     assert to_come == pytest.approx(settled, rel=0.3)
     assert still == pytest.approx(settled, rel=0.3)
+
+
+def test_two_blocks_with_the_same_aliases_are_told_apart():
+    streams = [Stream(name, pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts") for name in "pqrs"]
+    window = "[RANGE 1000]"
+    query = ContinuousQuery(
+        f"SELECT x.ts AS ts FROM p {window} x, q {window} y WHERE x.k = y.k"
+        f" UNION ALL SELECT x.ts AS ts FROM r {window} x, s {window} y WHERE x.k = y.k",
+        streams,
+    )
+    run, statistics = query.run_locally(), QueryStatistics()
+    statistics.follow(run._cell.executor)
+    counts = {"p": 10, "q": 10, "r": 3, "s": 2}
+    for _ in range(2):
+        run.push({name: pa.table({"ts": [1] * count, "k": [7] * count}) for name, count in counts.items()})
+        statistics.follow(run._cell.executor)
+    sizes = statistics.measure(ALL, np.random.default_rng(0))
+    produced = sorted(float(block.increments[3].mean()) for block in sizes.blocks.values())
+    # The latest push: 20 x 20 - 10 x 10 pairs, and 6 x 4 - 3 x 2.
+    assert produced == [18.0, 300.0]

@@ -1,11 +1,11 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
 Measurements have a budget: a share of the time that pushes take, and half of their *excess*: what they take beyond 1.25
-times what rows have taken at the least since the last measurement. A measurement is due when a share of the rows inside
-their windows is new since the last one, or when a join suddenly produces much more or less than at the last one, as
-soon as the budget suffices. It is made at once, and on credit, when the excess comes to as much as half a
-measurement, or if a change seems worthwhile by now: that only the process that decides can say. Credit is limited, so
-that streams which change all the time do not cost more than that.
+times what rows have taken at the least; each measurement brings that nearer to what they take now. A measurement is due
+when a share of the rows inside their windows is new since the last one, or when a join suddenly produces much more or
+less than at the last one, as soon as the budget suffices. It is made at once, and on credit, when the excess comes to
+as much as half a measurement, or if a change seems worthwhile by now: that only the process that decides can say.
+Credit is limited, so that streams which change all the time do not cost more than that.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -51,7 +51,7 @@ class Measuring:
         self._budget: float | None = None
         self._measurements = 0
         self._least_per_row = math.inf
-        """The least that a row has cost since the last measurement, and with it what pushes took beyond the usual."""
+        """What a row has cost at the least, and what pushes took beyond the usual since the last measurement."""
         self._excess = 0.0
         self._outputs: dict[frozenset[str], float] = {}
         """By join: its output at the last measurement, see :meth:`_output`."""
@@ -81,7 +81,8 @@ class Measuring:
         self.sizes = sizes = self._measure(has_changed)
         latest, joins = self.statistics.latest_push()
         self._outputs = {names: self._output(names, produced, latest) for names, (_, produced) in joins.items()}
-        self._least_per_row, self._excess = seconds / rows, 0.0
+        # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
+        self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
         return sizes
 

@@ -115,6 +115,7 @@ class BlockSampler:
         self._windows = box.windows
         sides = {side.identity: side for o in box.operators if isinstance(o, JoinOperator) for side in o.sides}
         self._sides = [sides[leaf.identity] for leaf in self.graph.leaves]
+        self._top = next(o for o in box.operators if isinstance(o, JoinOperator) and o.subplan == block.fingerprint)
         self._sources = [_Source(side) for side in self._sides]
         self._steps: dict[int, tuple[_Step, _Step]] = {}
         self._plans: dict[int, Plan] = {1 << place: leaf for place, leaf in enumerate(self.graph.leaves)}
@@ -129,6 +130,11 @@ class BlockSampler:
     def ends(self) -> dict[int, int]:
         """How far the stores of the block's inputs are."""
         return {id(store): store.end for side in self._sides for store in side.layout.stores}
+
+    @property
+    def rows_produced(self) -> int:
+        """How many tuples the whole block has produced since it is in force."""
+        return self._top.counters.rows_out
 
     def new_rows(self, since: Ends) -> list[int]:
         """How many rows of each input arrived since then."""

@@ -37,6 +37,8 @@ class _Mark:
     ends: dict[int, int]
     joins: dict[frozenset[str], tuple[int, int]]
     """By the aliases below a join: how many tuples have entered it, and how many it has produced."""
+    blocks: list[int]
+    """How many tuples each block has produced: several may have the same aliases."""
 
 
 class QueryStatistics:
@@ -63,7 +65,7 @@ class QueryStatistics:
             self._marks.clear()
         samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
         ends = {store: end for sampler in samplers for store, end in sampler.ends().items()}
-        self._marks.append(_Mark(ends, self._counted()))
+        self._marks.append(_Mark(ends, self._counted(), [sampler.rows_produced for sampler in self._samplers]))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
 
     def measure(
@@ -81,13 +83,13 @@ class QueryStatistics:
         counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
         reductions = {one.fingerprint: one.measure(since.ends, sample_rows, generator) for one in self._reductions}
         blocks, silent, arrived = {}, [], 0.0
-        for sampler in self._samplers:
+        for sampler, produced_before in zip(self._samplers, since.blocks, strict=True):
             new = sampler.new_rows(since.ends)
             arrived += sum(
                 _rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True)
             )
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            produced = counted[frozenset(sampler.graph.names)]
+            produced = sampler.rows_produced - produced_before
             blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, produced, is_steady)
         return PlanSizes(round(arrived), blocks, counted, silent, reductions)
 
