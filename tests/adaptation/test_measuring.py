@@ -40,11 +40,27 @@ def pushed(pushes: int, keys: Callable[[int], int], policy: Adaptation) -> Itera
         yield push, measuring.after_push(run._cell.executor, 3 * ROWS) is not None, measuring
 
 
+def measured_after_a_step(budget: float) -> list[int]:
+    """The pushes after which joins were measured, of ten with a join that has become expensive."""
+    found = []
+    for push, is_measured, measuring in pushed(
+        40, lambda push: MANY if push < 30 else FEW, Adaptation(measure_share=0)
+    ):
+        if push == 29:
+            measuring._budget = budget * measuring.seconds
+        elif push >= 30 and is_measured:
+            found.append(push)
+    return found
+
+
 def test_a_join_that_becomes_expensive_is_measured_at_once():
-    """Though the share for measurements would not allow any."""
-    found = pushed(40, lambda push: MANY if push < 30 else FEW, Adaptation(measure_share=0.0))
-    after = [push for push, is_measured, _ in found if is_measured and push >= 30]
+    """On credit: more has been spent than earned."""
+    after = measured_after_a_step(budget=-3.0)
     assert after and after[0] <= 32
+
+
+def test_credit_is_limited():
+    assert measured_after_a_step(budget=-1_000.0) == []
 
 
 def test_measurements_take_their_share():

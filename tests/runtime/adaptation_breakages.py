@@ -133,7 +133,7 @@ ALL = (
     fault(
         "measurements on credit have no limit", MEASURING,
         "if self._budget < -_MOST_SAVED * cost:", "if False:",
-        f"{WHEN}::test_streams_that_change_all_the_time_do_not_cost_more_than_the_credit_and_half_of_the_excess",
+        f"{WHEN}::test_credit_is_limited",
     ),
     fault(
         "measurements cost nothing", MEASURING,
