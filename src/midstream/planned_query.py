@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from midstream.algebra.bounded_state import check_bounded_state
-from midstream.algebra.plan import Plan
+from midstream.algebra.plan import Plan, Routing
 from midstream.algebra.stream import Stream
 from midstream.cql import parse
-from midstream.errors import BadPlan, BadStreamDeclaration
+from midstream.errors import BadOption, BadPlan, BadStreamDeclaration
 from midstream.planning import default_plan, equivalent_plans, is_derivable, plan_with_join_order
 from midstream.planning.cost import (
     CostCoefficients,
@@ -67,10 +67,25 @@ class PlannedQuery:
             return chosen.explain()
         return explain_cost(chosen, sizes, coefficients or CostCoefficients())
 
-    def plan(self, join_order: str | None = None) -> Plan:
-        """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``."""
+    def plan(
+        self,
+        join_order: str | None = None,
+        *,
+        routing: Routing | None = None,
+        probe_orders: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``.
+
+        Braces make a multi-way join, without intermediate results: ``"{o p s}"``. ``routing`` says who decides in which
+        order a row visits its inputs: "fixed" (the plan), "eddy" or "stairs". For fixed routing, ``probe_orders`` may
+        give the order for rows of some inputs: ``{"o": "s p"}``.
+        """
         if join_order is not None:
-            return self._own(plan_with_join_order(self._bound, join_order))
+            return self._own(plan_with_join_order(self._bound, join_order, routing, probe_orders))
+        if routing is not None or probe_orders is not None:
+            raise BadOption(
+                "routing and probe orders are for a join order with braces", hint='Give one: plan("{a b c}", ...).'
+            )
         if self._default is None:
             self._default = self._own(default_plan(self._bound))
         return self._default

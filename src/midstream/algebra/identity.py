@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from midstream.algebra.expressions import Call, Expression, conjuncts
-from midstream.algebra.plan import Difference, Join, Plan, RemoteSource, Select, Union, Window
+from midstream.algebra.plan import Difference, Join, MultiJoin, Plan, RemoteSource, Select, Union, Window
 
 __all__ = [
     "canonical_text",
@@ -31,7 +31,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def identity(plan: Plan) -> str:
     """A text equal for two plans that compute the same."""
     below, selected = selections(plan)
-    if isinstance(below, Join):
+    if isinstance(below, Join | MultiJoin):
         leaves, conditions = join_block(plan)
         classes, residual = equality_classes(conditions)
         parts = [
@@ -62,12 +62,12 @@ def join_block(plan: Plan) -> tuple[list[Plan], list[Expression]]:
     pending = [plan]
     while pending:
         node = pending.pop()
-        if isinstance(node, Join):
+        if isinstance(node, Join | MultiJoin):
             conditions.extend(node.predicates)
-            pending += [node.right, node.left]
+            pending += reversed(node.inputs)
             continue
         below, selected = selections(node)
-        if isinstance(below, Join):
+        if isinstance(below, Join | MultiJoin):
             conditions.extend(selected)
             pending.append(below)
         else:

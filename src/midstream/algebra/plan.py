@@ -33,14 +33,19 @@ __all__ = [
     "Item",
     "Join",
     "Leaf",
+    "MultiJoin",
     "NamedAggregate",
     "Plan",
     "Project",
     "RemoteSource",
+    "Routing",
     "Select",
     "Union",
     "Window",
 ]
+
+Routing = OneOf["fixed", "eddy", "stairs"]
+"""Who decides in which order a row visits the inputs of a multi-way join: see :class:`MultiJoin`."""
 
 
 @dataclass(frozen=True)
@@ -420,19 +425,8 @@ class Join(Plan):
     predicates: tuple[Expression, ...]
 
     def __post_init__(self) -> None:
-        clash = self._relations(self.left) & self._relations(self.right)
-        if clash:
-            raise BadPlan(f"both sides of a join are called {', '.join(sorted(clash))}")
-        self._check_columns(self.left, self.right)
-        for predicate in self.predicates:
-            if not pa.types.is_boolean(predicate.type) or len(list(conjuncts(predicate))) != 1:
-                raise BadPlan(f"{predicate} is not a single condition")
-        ordered = tuple(sorted(set(self.predicates), key=lambda predicate: predicate.text))
-        object.__setattr__(self, "predicates", ordered)
-
-    @staticmethod
-    def _relations(plan: Plan) -> set[str]:
-        return {field.relation for field in plan.schema}
+        self._check_columns(*self.inputs)
+        _settle_predicates(self)
 
     @property
     def inputs(self) -> tuple[Plan, ...]:
@@ -452,13 +446,100 @@ class Join(Plan):
 
     @property
     def label(self) -> str:
-        if not self.predicates:
-            return "Join (cross product)"
-        return "Join " + " AND ".join(predicate._text(3) for predicate in self.predicates)
+        return f"Join {_predicates_text(self.predicates)}"
 
     @cached_property
     def longest(self) -> int:
         return min(self.left.longest, self.right.longest)
+
+
+@dataclass(frozen=True)
+class MultiJoin(Plan):
+    """Combinations of a row of each part for which all predicates hold and whose validities intersect.
+
+    It computes what a tree of joins over the parts computes, but keeps no intermediate results: a new row of one part
+    looks up partners in the others, one after the other. ``routing`` says who decides on that order:
+
+    - "fixed": the plan. ``probe_orders`` has for each part the other parts, by their places, in the order in which its
+      rows visit them.
+    - "eddy": an eddy, group of rows by group of rows, by what it has seen so far.
+    - "stairs": an eddy that keeps intermediate results after all, and moves them when it changes its mind.
+    """
+
+    parts: tuple[Plan, ...]
+    predicates: tuple[Expression, ...]
+    routing: Routing = "fixed"
+    probe_orders: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.parts)
+        if count < 2:
+            raise BadPlan(f"a multi-way join needs at least two inputs, not {count}")
+        self._check_columns(*self.parts)
+        _settle_predicates(self)
+        if self.routing not in ("fixed", "eddy", "stairs"):
+            raise BadPlan(f"a multi-way join cannot be routed by {self.routing!r}")
+        wanted = count if self.routing == "fixed" else 0
+        if len(self.probe_orders) != wanted:
+            raise BadPlan(f"a multi-way join by {self.routing} routing has {wanted} probe orders")
+        for place, order in enumerate(self.probe_orders):
+            if sorted(order) != [other for other in range(count) if other != place]:
+                raise BadPlan(f"the probe order {list(order)} of input {place} does not name each other input once")
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return self.parts
+
+    def with_inputs(self, *inputs: Plan) -> Plan:
+        return MultiJoin(inputs, self.predicates, self.routing, self.probe_orders)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return self.predicates
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(field for part in self.parts for field in part.schema)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What the parts are called in ``label``: by their relations."""
+        return tuple("+".join(dict.fromkeys(field.relation for field in part.schema)) for part in self.parts)
+
+    @property
+    def label(self) -> str:
+        predicates = _predicates_text(self.predicates)
+        if self.routing != "fixed":
+            return f"MultiJoin by {self.routing} {predicates}"
+        orders = (
+            f"{name} probes {' '.join(self.names[place] for place in order)}"
+            for name, order in zip(self.names, self.probe_orders, strict=True)
+        )
+        return f"MultiJoin {predicates}; {', '.join(orders)}"
+
+    @cached_property
+    def longest(self) -> int:
+        return min(part.longest for part in self.parts)
+
+
+def _settle_predicates(join: Join | MultiJoin) -> None:
+    """Check the parts of a join, and put its predicates in order."""
+    seen: set[str] = set()
+    for part in join.inputs:
+        relations = {field.relation for field in part.schema}
+        if clash := relations & seen:
+            inputs = "both sides" if isinstance(join, Join) else "two inputs"
+            raise BadPlan(f"{inputs} of a join are called {', '.join(sorted(clash))}")
+        seen |= relations
+    for predicate in join.predicates:
+        if not pa.types.is_boolean(predicate.type) or len(list(conjuncts(predicate))) != 1:
+            raise BadPlan(f"{predicate} is not a single condition")
+    ordered = tuple(sorted(set(join.predicates), key=lambda predicate: predicate.text))
+    object.__setattr__(join, "predicates", ordered)
+
+
+def _predicates_text(predicates: tuple[Expression, ...]) -> str:
+    return " AND ".join(predicate._text(3) for predicate in predicates) or "(cross product)"
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ from midstream.algebra.plan import (
     Distinct,
     Item,
     Join,
+    MultiJoin,
     NamedAggregate,
     Plan,
     Project,
@@ -75,7 +76,7 @@ would exhaust the stack of whoever uses it. A join of 128 streams has about 130.
 _HINT = "Give what plan_to_json or stream_to_json gave, unchanged."
 
 _EXPRESSIONS = (Call, Cast, Column, Literal)
-_OPERATORS = (Aggregate, Alias, Difference, Distinct, Join, Project, RemoteSource, Select, Union, Window)
+_OPERATORS = (Aggregate, Alias, Difference, Distinct, Join, MultiJoin, Project, RemoteSource, Select, Union, Window)
 _PARTS = (AggregateCall, Item, NamedAggregate, Stream, WindowSpec)
 
 
@@ -122,16 +123,18 @@ def _field_type(hint: Any) -> Any:
     return _FIELD_TYPES.get(hint, hint)
 
 
+_INPUTS = (Plan, tuple[Plan, ...])
 _FIELDS: dict[type, dict[str, Any]] = {
     kind: {field.name: typing.get_type_hints(kind)[field.name] for field in fields(kind) if field.init}
     for kind in (*_EXPRESSIONS, *_OPERATORS, *_PARTS)
 }
-"""Names and types of each class's fields. The inputs of an operator come first, and are no part of its message."""
+"""Names and types of each class's fields. The inputs of an operator come first, and are no part of its message: where
+their number may vary, it is there instead (``parts`` of a multi-way join)."""
 
 _MESSAGES: dict[type, Any] = {
     kind: _message_class(
         kind.__name__,
-        [(name, _field_type(hint)) for name, hint in parts.items() if hint is not Plan],
+        [(name, int if hint in _INPUTS else _field_type(hint)) for name, hint in parts.items() if hint is not Plan],
         None if kind in _PARTS else "kind",
     )
     for kind, parts in _FIELDS.items()
@@ -256,15 +259,19 @@ def _message(value: Any, streams: dict[bytes, Any] | None = None) -> Any:
     except MidstreamError as error:
         raise BadPlan(f"cannot write a plan as JSON: {error.message}", detail=error.detail) from None
     message = _MESSAGES[kind]
-    return message(*[_message(getattr(value, name), streams) for name in message.__struct_fields__])
+    parts = [
+        len(value.inputs) if _FIELDS[kind][name] in _INPUTS else _message(getattr(value, name), streams)
+        for name in message.__struct_fields__
+    ]
+    return message(*parts)
 
 
 def _plan(operators: list[Message], streams: list[Stream]) -> Plan:
     stack: list[tuple[Plan, int]] = []
     for number, message in enumerate(operators):
         place = f"operators[{number}]"
-        count = len(_FIELDS[_CLASSES[type(message)]]) - len(message.__struct_fields__)
-        if count > len(stack):
+        count = _inputs_of(message)
+        if not 0 <= count <= len(stack):
             _refuse(place, f"it has {len(stack)} of its {count} inputs")
         inputs = [stack.pop() for _ in range(count)][::-1]
         level = max((level for _, level in inputs), default=0) + 1
@@ -274,6 +281,14 @@ def _plan(operators: list[Message], streams: list[Stream]) -> Plan:
     if len(stack) != 1:
         _refuse("the plan", f"its operators make {len(stack)} plans, not one")
     return stack[0][0]
+
+
+def _inputs_of(message: Any) -> int:
+    """How many inputs an operator has."""
+    if isinstance(message, _MESSAGES[MultiJoin]):
+        parts: int = message.parts
+        return parts
+    return sum(hint is Plan for hint in _FIELDS[_CLASSES[type(message)]].values())
 
 
 def _built(message: Any, place: str, streams: Sequence[Stream] = (), inputs: Sequence[Plan] = ()) -> Any:
@@ -300,6 +315,8 @@ def _built(message: Any, place: str, streams: Sequence[Stream] = (), inputs: Seq
         if kind is Stream:
             schema = message.schema
             values[parts.index("schema")] = schema_from_text(schema) if isinstance(schema, str) else pa.schema(schema)
+        if kind is MultiJoin:
+            values[parts.index("parts")], inputs = tuple(inputs), ()
         built = kind(*inputs, *values)
         _check(built)
     except MidstreamError as error:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from midstream.algebra.plan import Join, Plan
+from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch
 from midstream.engine.operators.state_handle import StateInventory
@@ -184,6 +184,7 @@ class ParallelTrackBox(TwoBoxes):
 
 def _join_on_join(plan: Plan) -> bool:
     return any(
-        isinstance(node, Join) and any(isinstance(below, Join) for child in node.inputs for below in child.walk())
+        isinstance(node, Join | MultiJoin)
+        and any(isinstance(below, Join | MultiJoin) for child in node.inputs for below in child.walk())
         for node in plan.walk()
     )

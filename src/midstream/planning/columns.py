@@ -6,7 +6,19 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from midstream.algebra.expressions import Column, Expression, substitute
-from midstream.algebra.plan import Aggregate, Alias, Difference, Distinct, Field, Item, Join, Plan, Project, Select
+from midstream.algebra.plan import (
+    Aggregate,
+    Alias,
+    Difference,
+    Distinct,
+    Field,
+    Item,
+    Join,
+    MultiJoin,
+    Plan,
+    Project,
+    Select,
+)
 from midstream.planning.join_order.join_graph import JoinGraph
 
 __all__ = ["closure", "narrow", "plain_item", "renamed", "unique_columns"]
@@ -49,9 +61,9 @@ def unique_columns(plan: Plan) -> frozenset[Column] | None:
         below = unique_columns(plan.input)
         passed = {item.expression: item.field.column for item in plan.items}
         return frozenset(passed[column] for column in below) if below is not None and below <= passed.keys() else None
-    if isinstance(plan, Join):
-        left, right = unique_columns(plan.left), unique_columns(plan.right)
-        return None if left is None or right is None else left | right
+    if isinstance(plan, Join | MultiJoin):
+        found = [unique_columns(child) for child in plan.inputs]
+        return None if None in found else frozenset[Column]().union(*(columns for columns in found if columns))
     return None
 
 

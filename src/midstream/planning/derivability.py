@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from midstream.algebra.plan import Join, Plan
+from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.planning.default_plan import default_plan, simplified_plan
 from midstream.planning.equivalents import equivalent_plans, variants
 from midstream.planning.join_order.join_graph import JoinGraph
@@ -39,7 +39,7 @@ def _first_plans(query: Plan) -> Iterator[Plan]:
 
 def _variants_in_order_of(plan: Plan, query: Plan) -> Iterator[Plan]:
     """The variants of the query's plan with the join orders that another plan has, as far as it has them."""
-    joins = {_windows(node): node for node in plan.walk() if isinstance(node, Join)}
+    joins = {_windows(node): node for node in plan.walk() if isinstance(node, Join | MultiJoin)}
 
     def order(leaves: dict[Windows, str]) -> JoinOrder | None:
         if len(leaves) == 1:
@@ -47,12 +47,15 @@ def _variants_in_order_of(plan: Plan, query: Plan) -> Iterator[Plan]:
         join = joins.get(frozenset[str]().union(*leaves))
         if join is None:
             return None
-        left = {windows: name for windows, name in leaves.items() if windows <= _windows(join.left)}
-        if not 0 < len(left) < len(leaves):
+        below = [
+            {windows: name for windows, name in leaves.items() if windows <= _windows(child)} for child in join.inputs
+        ]
+        if not all(below) or sum(map(len, below)) != len(leaves):
             return None
-        right = {windows: name for windows, name in leaves.items() if windows not in left}
-        sides = order(left), order(right)
-        return None if sides[0] is None or sides[1] is None else JoinOrder.join(sides[0], sides[1])
+        inputs = [order(part) for part in below]
+        known = [one for one in inputs if one is not None]
+        # The variants are those of a tree.
+        return JoinOrder.left_deep(known) if len(known) == len(inputs) else None
 
     def choose(graph: JoinGraph) -> JoinOrder:
         leaves = {_windows(leaf): name for leaf, name in zip(graph.leaves, graph.names, strict=True)}

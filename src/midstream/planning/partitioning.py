@@ -51,7 +51,18 @@ import pyarrow.types as pat
 
 from midstream.algebra.expressions import Call, Column, Expression, conjuncts, substitute
 from midstream.algebra.identity import equality_classes, join_block
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Plan, Project, Select, Union, Window
+from midstream.algebra.plan import (
+    Aggregate,
+    Difference,
+    Distinct,
+    Join,
+    MultiJoin,
+    Plan,
+    Project,
+    Select,
+    Union,
+    Window,
+)
 from midstream.algebra.types import is_comparable
 from midstream.errors import BadPlan, did_you_mean, quoted
 from midstream.planning.equal_values import separates_equal_values
@@ -206,7 +217,7 @@ def _analysed(plan: Plan) -> _Node:
         if isinstance(node.plan, Window):
             node.windows = frozenset((node.plan.identity,))
             node.splits = list(_window_splits(node.plan, asked[node.plan.identity]))
-        elif isinstance(node.plan, Join | Select):
+        elif isinstance(node.plan, Join | MultiJoin | Select):
             node.splits = _joined(node, repeated)
         elif isinstance(node.plan, Difference | Union):
             left, right = ((_moved(node, child), child.windows) for child in node.inputs)
@@ -221,7 +232,7 @@ def _open(node: _Node) -> None:
     """Find the node's inputs: of a tree of joins and selections, those of the tree."""
     leaves = list(node.plan.inputs)
     conditions: list[Expression] = []
-    if isinstance(node.plan, Join | Select):
+    if isinstance(node.plan, Join | MultiJoin | Select):
         leaves, conditions = join_block(node.plan)
     if isinstance(node.plan, Select) and leaves[0] is node.plan:
         leaves, conditions = [node.plan.input], list(conjuncts(node.plan.predicate))
@@ -238,7 +249,7 @@ def _ask(node: _Node) -> None:
         node.asked |= plan.columns
     elif isinstance(plan, Aggregate):
         node.asked |= {key.field.column for key in plan.keys}
-    if isinstance(plan, Join | Select):
+    if isinstance(plan, Join | MultiJoin | Select):
         node.asked = node.asked.union(*node.equal)
         home = {field.relation: child for child in node.inputs for field in child.plan.schema}
         for expression in node.asked:
@@ -341,7 +352,7 @@ def _combined(
             made += [_merged(plan, one, other) for other in list(fitting)[:1]]
     else:
         made += [one for one in left if id(one) not in surpassed and right_windows.isdisjoint(one.keys)]
-    if isinstance(plan, Join | Select):
+    if isinstance(plan, Join | MultiJoin | Select):
         made += [other for other in right if id(other) not in surpassed and left_windows.isdisjoint(other.keys)]
     return _best(made, repeated) if len(made) > _MOST_SPLITS else made
 
@@ -433,7 +444,7 @@ def _reason(root: _Node) -> str:
         return "no grouping key determines the cell of a row"
     if isinstance(node.plan, Distinct):
         return "no column of the distinct rows determines the cell of a row"
-    kind = "join" if isinstance(node.plan, Join | Select) else type(node.plan).__name__.lower()
+    kind = "join" if isinstance(node.plan, Join | MultiJoin | Select) else type(node.plan).__name__.lower()
     return f"the sides of a {kind} cannot be split alike"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from midstream.algebra.expressions import Call, Expression, Literal
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Select, Union
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, MultiJoin, Plan, Select, Union
 
 __all__ = ["estimated_rows", "selectivity"]
 
@@ -67,7 +67,7 @@ def estimated_rows(plan: Plan) -> float:
         return sum(below)
     if isinstance(plan, Difference):
         return below[0]
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | MultiJoin):
         # A row usually finds one partner by an equality (a foreign key), and all of them without a condition.
         return max(below) if plan.predicates else math.prod(below)
     return below[0]

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from midstream.algebra.plan import Alias, Join, Plan, Project, RemoteSource, Select, Union, Window
+from midstream.algebra.plan import Alias, Join, MultiJoin, Plan, Project, RemoteSource, Select, Union, Window
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
 from midstream.deployment.placement.global_plan import NodeId, Stage, StageId
 from midstream.errors import UnknownStreamPushed, did_you_mean, quoted
@@ -139,7 +139,7 @@ class _Cutting:
         """The plan with remote sources below its uppermost stateful operator, or block of joins."""
         replaced: dict[int, Plan] = {}
         pending = list(top.inputs)
-        if self.joins_together and isinstance(top, Join):
+        if self.joins_together and isinstance(top, Join | MultiJoin):
             pending = _join_inputs(top)
         for node in [top] if isinstance(top, Union) else pending:
             leaf = RemoteSource(node)
@@ -189,7 +189,7 @@ def _join_inputs(top: Plan) -> list[Plan]:
     while pending:
         node = pending.pop()
         below = _below_stateless(node)
-        if isinstance(below, Join):
+        if isinstance(below, Join | MultiJoin):
             pending.extend(reversed(below.inputs))
         else:
             found.append(node)

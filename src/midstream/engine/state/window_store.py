@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from midstream.algebra.expressions import Expression, conjunction
 from midstream.algebra.identity import selections
-from midstream.algebra.plan import Aggregate, Field, Join, Leaf, Plan, Project, Select, Window
+from midstream.algebra.plan import Aggregate, Field, Join, Leaf, MultiJoin, Plan, Project, Select, Window
 from midstream.algebra.window_spec import BEGINNING, NEVER, WindowSpec
 from midstream.engine.batch import Batch, Layout
 from midstream.engine.expressions.evaluate import truth
@@ -305,7 +305,7 @@ def fields_read(plans: Iterable[Plan]) -> set[Field]:
         read.update(plan.schema)
         for node in plan.walk():
             read.update(Field(c.relation, c.name, c.type) for e in node.expressions for c in e.columns)
-            if not isinstance(node, Project | Aggregate | Select | Join):
+            if not isinstance(node, Project | Aggregate | Select | Join | MultiJoin):
                 read.update(field for child in node.inputs for field in child.schema)
     return read
 

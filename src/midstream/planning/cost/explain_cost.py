@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from midstream.algebra.explain import explain
-from midstream.algebra.plan import Join, Plan
+from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import NodeCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, standard_error
@@ -23,7 +23,9 @@ def explain_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -
 
     def describe(node: Plan) -> str:
         found = (
-            joins.get(frozenset(JoinGraph.of(node).names)) if isinstance(node, Join) else others.get(node.fingerprint)
+            joins.get(frozenset(JoinGraph.of(node).names))
+            if isinstance(node, Join | MultiJoin)
+            else others.get(node.fingerprint)
         )
         return node.label if found is None else f"{node.label}; {_described(found, sizes, total)}"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from midstream.algebra.expressions import Call
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, Plan, Union
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, MultiJoin, Plan, Union
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.derived_sizes import reducer_of, sizes_of_block
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates, added
@@ -212,7 +212,7 @@ def _flow(plan: Plan, sizes: PlanSizes) -> _Flow:
     if isinstance(plan, Leaf) or not plan.inputs:
         rows = np.full(1, float(sizes.rows))
         return _Flow(rows, rows)
-    if isinstance(plan, Union | Join):
+    if isinstance(plan, Union | Join | MultiJoin):
         return _Flow.together([_flow(child, sizes) for child in plan.inputs])
     return _flow(plan.inputs[0], sizes)
 

@@ -35,10 +35,11 @@ from operator import or_
 
 from midstream.algebra.expressions import Expression, conjunction, conjuncts
 from midstream.algebra.identity import selections
-from midstream.algebra.plan import Join, Plan, Select
+from midstream.algebra.plan import Join, MultiJoin, Plan, Select
 from midstream.errors import BadJoinOrder, quoted
 from midstream.planning.join_order.equality_classes import Condition, connections, sort_conditions
 from midstream.planning.join_order.join_order import JoinOrder
+from midstream.planning.join_order.probe_orders import probe_orders
 
 __all__ = ["JoinGraph", "bits", "is_join_block", "select"]
 
@@ -116,18 +117,28 @@ class JoinGraph:
         while pending:
             node, ready = pending.pop()
             if ready:
-                (left, left_plan), (right, right_plan) = done[-2:]
-                both = left | right
-                predicates = tuple(self.predicates(left, right))
-                done[-2:] = [(both, given.get(both) or Join(left_plan, right_plan, predicates))]
-            elif node.sides is None:
-                assert node.alias is not None
+                inputs = done[-len(node.inputs) :]
+                whole = reduce(or_, (mask for mask, _ in inputs))
+                done[-len(inputs) :] = [(whole, given.get(whole) or self._joined(node, inputs))]
+            elif node.alias is not None:
                 position = self._positions[node.alias]
                 done.append((1 << position, given.get(1 << position) or self.leaves[position]))
             else:
-                pending += [(node, True), (node.sides[1], False), (node.sides[0], False)]
+                pending += [(node, True), *((part, False) for part in reversed(node.inputs))]
         ((_, plan),) = done
         return plan
+
+    def _joined(self, order: JoinOrder, inputs: Sequence[tuple[int, Plan]]) -> Plan:
+        """A join of two sets of leaves, or a multi-way join of several."""
+        masks, plans = zip(*inputs, strict=True)
+        predicates: list[Expression] = []
+        for place in range(1, len(masks)):
+            predicates += self.predicates(reduce(or_, masks[:place]), masks[place])
+        if order.parts is None:
+            left, right = plans
+            return Join(left, right, tuple(predicates))
+        orders = probe_orders(self, order, masks) if order.routing == "fixed" else ()
+        return MultiJoin(plans, tuple(predicates), order.routing, orders)
 
     # Connectivity
 
@@ -249,45 +260,56 @@ def is_join_block(plan: Plan) -> bool:
     """Whether the plan is a join, perhaps under selections."""
     while isinstance(plan, Select):
         plan = plan.input
-    return isinstance(plan, Join)
+    return isinstance(plan, Join | MultiJoin)
 
 
 def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:
     bases: list[Plan] = []
     # Each condition with the leaf it was found on, or None: that is where one without columns stays.
     conditions: list[tuple[Expression, int | None]] = [(part, None) for c in extra for part in conjuncts(c)]
-    orders: list[JoinOrder | None] = []
-    pending: list[Plan | None] = [plan]
-    shape: list[int] = []
+    orders: list[JoinOrder] = []
+    pending: list[tuple[Plan, bool]] = [(plan, False)]
+    # Leaves by their number, and joins after all their inputs.
+    shape: list[int | Join | MultiJoin] = []
     while pending:
-        node = pending.pop()
-        if node is None:
-            shape.append(-1)
-        elif isinstance(node, Join):
+        node, is_done = pending.pop()
+        if isinstance(node, Join | MultiJoin):
+            if is_done:
+                shape.append(node)
+                continue
             conditions += [(predicate, None) for predicate in node.predicates]
-            pending += [None, node.right, node.left]
+            pending += [(node, True), *((child, False) for child in reversed(node.inputs))]
         else:
             below, selected = selections(node)
-            if isinstance(below, Join):
+            if isinstance(below, Join | MultiJoin):
                 conditions += [(part, None) for part in selected]
-                pending.append(below)
+                pending.append((below, False))
                 continue
             conditions += [(part, len(bases)) for part in selected]
             shape.append(len(bases))
             bases.append(below)
     names = tuple(_name(base) for base in bases)
     for step in shape:
-        if step >= 0:
+        if isinstance(step, int):
             orders.append(JoinOrder.leaf(names[step]))
         else:
-            right, left = orders.pop(), orders.pop()
-            assert left is not None and right is not None
-            orders.append(JoinOrder.join(left, right))
+            count = len(step.inputs)
+            orders[-count:] = [_order_of(step, orders[-count:])]
     (order,) = orders
-    assert order is not None
     leaf_of = {field.relation: position for position, base in enumerate(bases) for field in base.schema}
     classes, own, residuals = sort_conditions(conditions, leaf_of, len(bases))
     return JoinGraph(names, tuple(bases), own, classes, residuals, order)
+
+
+def _order_of(join: Join | MultiJoin, inputs: Sequence[JoinOrder]) -> JoinOrder:
+    """The order of a join over inputs in these orders."""
+    if isinstance(join, Join):
+        left, right = inputs
+        return JoinOrder.join(left, right)
+    first = [part.aliases[0] for part in inputs]
+    probes = zip(first, join.probe_orders, strict=False)
+    named = tuple((name, tuple(first[place] for place in order)) for name, order in probes)
+    return JoinOrder.braces(inputs, join.routing, named)
 
 
 def _name(leaf: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Join orders: binary trees over aliases, and the text that names them.
+"""Join orders: trees over aliases, and the text that names them.
 
 >>> order = parse_join_order("(a b) (c d)", ["a", "b", "c", "d"])
 >>> order.aliases
@@ -7,34 +7,50 @@
 'a b (c d)'
 
 Aliases stand side by side; parentheses group. Without parentheses the order is left-deep: ``a b c`` is ``(a b) c``.
-An alias that is no plain word is written in double quotes. A text names all aliases of one SELECT's FROM clause, each
-once; which SELECT it speaks of in a query with several is in ``planning/join_order/plan_with_join_order``.
+Braces join all that is inside at once, without intermediate results: ``{a b c} d`` is a multi-way join of a, b and c,
+whose results are joined with d. An alias that is no plain word is written in double quotes. A text names all aliases of
+one SELECT's FROM clause, each once; which SELECT it speaks of in a query with several is in
+``planning/join_order/plan_with_join_order``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
+from midstream.algebra.plan import Routing
 from midstream.errors import BadJoinOrder, did_you_mean, quoted
 
 __all__ = ["JoinOrder", "parse_join_order"]
 
-_TOKEN = re.compile(r'"(?:[^"]|"")*"|[()]|[^\s()"]+|"')
-_PLAIN = re.compile(r'[^\s()"]+')
+_TOKEN = re.compile(r'"(?:[^"]|"")*"|[(){}]|[^\s(){}"]+|"')
+_PLAIN = re.compile(r'[^\s(){}"]+')
+_CLOSES = {")": "(", "}": "{"}
+_BRACKETS = {"(": ("a parenthesis", "parentheses"), "{": ("a brace", "braces")}
+
+ProbeOrders = tuple[tuple[str, tuple[str, ...]], ...]
+"""For inputs of a multi-way join, named by one of their aliases: the others, in the order in which they are probed."""
 
 
 @dataclass(frozen=True)
 class JoinOrder:
-    """A leaf (``alias``) or a join of two orders (``sides``). Sides matter for equality: see :meth:`without_sides`."""
+    """A leaf (``alias``), a join of two orders (``sides``), or a multi-way join of several (``parts``).
+
+    Sides matter for equality: see :meth:`without_sides`.
+    """
 
     alias: str | None = None
     sides: tuple[JoinOrder, JoinOrder] | None = None
+    parts: tuple[JoinOrder, ...] | None = None
+    routing: Routing = "fixed"
+    """Of a multi-way join."""
+    probe_orders: ProbeOrders = ()
+    """Of a multi-way join with fixed routing; for inputs that are not named here, the planner chooses."""
 
     def __post_init__(self) -> None:
-        assert (self.alias is None) != (self.sides is None)
+        assert [self.alias, self.sides, self.parts].count(None) == 2
 
     @staticmethod
     def leaf(alias: str) -> JoinOrder:
@@ -43,6 +59,11 @@ class JoinOrder:
     @staticmethod
     def join(left: JoinOrder, right: JoinOrder) -> JoinOrder:
         return JoinOrder(sides=(left, right))
+
+    @staticmethod
+    def braces(parts: Iterable[JoinOrder], routing: Routing = "fixed", probe_orders: ProbeOrders = ()) -> JoinOrder:
+        """All parts joined at once."""
+        return JoinOrder(parts=tuple(parts), routing=routing, probe_orders=probe_orders)
 
     @staticmethod
     def left_deep(parts: Iterable[JoinOrder | str]) -> JoinOrder:
@@ -60,32 +81,50 @@ class JoinOrder:
         pending = [self]
         while pending:
             node = pending.pop()
-            if node.sides is None:
-                assert node.alias is not None
+            if node.alias is not None:
                 found.append(node.alias)
-            else:
-                pending.extend(reversed(node.sides))
+            pending.extend(reversed(node.inputs))
         return tuple(found)
+
+    @property
+    def inputs(self) -> tuple[JoinOrder, ...]:
+        """What is joined: two orders, several of a multi-way join, or none."""
+        return self.sides or self.parts or ()
+
+    @property
+    def has_braces(self) -> bool:
+        """Whether a multi-way join is among the joins."""
+        return self.parts is not None or any(part.has_braces for part in self.inputs)
+
+    def routed(self, routing: Routing, probe_orders: ProbeOrders = ()) -> JoinOrder:
+        """The order with this routing in all its braces; each takes the probe orders of its own inputs."""
+        if self.alias is not None:
+            return self
+        inputs = tuple(part.routed(routing, probe_orders) for part in self.inputs)
+        if self.sides is not None:
+            return JoinOrder.join(*inputs)
+        own = tuple(item for item in probe_orders if any(item[0] in part.aliases for part in inputs))
+        return JoinOrder.braces(inputs, routing, own)
 
     @property
     def is_left_deep(self) -> bool:
         """Whether the right side of every join is a single alias."""
         node = self
         while node.sides is not None:
-            if node.sides[1].sides is not None:
+            if node.sides[1].alias is None:
                 return False
             node = node.sides[0]
-        return True
+        return node.alias is not None
 
     @property
     def is_right_deep(self) -> bool:
         """Whether the left side of every join is a single alias."""
         node = self
         while node.sides is not None:
-            if node.sides[0].sides is not None:
+            if node.sides[0].alias is None:
                 return False
             node = node.sides[1]
-        return True
+        return node.alias is not None
 
     def without_sides(self) -> JoinOrder:
         """The order with the sides of each join in alphabetical order: equal for orders that differ in sides only.
@@ -96,34 +135,46 @@ class JoinOrder:
         return self._sorted()[1]
 
     def _sorted(self) -> tuple[str, JoinOrder]:
-        if self.sides is None:
-            assert self.alias is not None
+        if self.alias is not None:
             return self.alias, self
-        (first, left), (second, right) = sorted((side._sorted() for side in self.sides), key=lambda pair: pair[0])
-        return min(first, second), JoinOrder.join(left, right)
+        inputs = sorted((part._sorted() for part in self.inputs), key=lambda pair: pair[0])
+        orders = tuple(order for _, order in inputs)
+        if self.sides is not None:
+            return inputs[0][0], JoinOrder.join(*orders)
+        return inputs[0][0], replace(self, parts=orders)
 
     def __str__(self) -> str:
-        if self.sides is None:
-            assert self.alias is not None
+        if self.alias is not None:
             return self.alias if _PLAIN.fullmatch(self.alias) else '"' + self.alias.replace('"', '""') + '"'
-        left, right = self.sides
-        return f"{left} {right}" if right.sides is None else f"{left} ({right})"
+        texts = [str(part) if part.sides is None else f"({part})" for part in self.inputs]
+        if self.sides is not None:
+            return f"{self.sides[0]} {texts[1]}"
+        return "{" + " ".join(texts) + "}"
 
 
 def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
     """The order that the text describes; a :class:`BadJoinOrder` unless it names each alias exactly once."""
     groups: list[list[JoinOrder]] = [[]]
+    opened: list[str] = []
     seen: set[str] = set()
     for token in _TOKEN.findall(text):
-        if token == "(":
+        if token in _BRACKETS:
             groups.append([])
-        elif token == ")":
-            if len(groups) == 1:
-                raise BadJoinOrder(f'join order "{text}" closes a parenthesis that it did not open')
+            opened.append(token)
+        elif token in _CLOSES:
+            bracket = _CLOSES[token]
+            one, several = _BRACKETS[bracket]
+            if not opened or opened[-1] != bracket:
+                raise BadJoinOrder(f'join order "{text}" closes {one} that it did not open')
+            opened.pop()
             closed = groups.pop()
             if not closed:
-                raise BadJoinOrder(f'join order "{text}" has parentheses around nothing')
-            groups[-1].append(JoinOrder.left_deep(closed))
+                raise BadJoinOrder(f'join order "{text}" has {several} around nothing')
+            if bracket == "{" and len(closed) == 1:
+                raise BadJoinOrder(
+                    f'join order "{text}" has braces around a single input', hint="Join at least two in braces."
+                )
+            groups[-1].append(JoinOrder.braces(closed) if bracket == "{" else JoinOrder.left_deep(closed))
         else:
             alias = _known_alias(token, text, aliases)
             if alias in seen:
@@ -132,8 +183,10 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
                 )
             seen.add(alias)
             groups[-1].append(JoinOrder.leaf(alias))
-    if len(groups) > 1:
-        raise BadJoinOrder(f'join order "{text}" does not close {_counted(len(groups) - 1)}')
+    if opened:
+        one, several = _BRACKETS[opened[-1]]
+        count = opened.count(opened[-1])
+        raise BadJoinOrder(f'join order "{text}" does not close {one if count == 1 else f"{count} {several}"}')
     if not groups[0]:
         raise BadJoinOrder(
             "the join order is empty",
@@ -148,10 +201,6 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
             hint="Name each alias of the query once.",
         )
     return JoinOrder.left_deep(groups[0])
-
-
-def _counted(parentheses: int) -> str:
-    return "a parenthesis" if parentheses == 1 else f"{parentheses} parentheses"
 
 
 def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:

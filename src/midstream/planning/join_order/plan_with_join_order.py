@@ -7,27 +7,32 @@ any other, and both sides of ``SELECT … FROM a, b, c … UNION SELECT … FROM
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
-from midstream.algebra.plan import Plan
-from midstream.errors import BadJoinOrder
+from midstream.algebra.plan import Plan, Routing
+from midstream.errors import BadJoinOrder, BadOption
 from midstream.planning.default_plan import default_join_order, simplified_plan
 from midstream.planning.join_order.join_graph import JoinGraph
-from midstream.planning.join_order.join_order import JoinOrder, parse_join_order
+from midstream.planning.join_order.join_order import JoinOrder, ProbeOrders, parse_join_order
 from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 
 __all__ = ["plan_with_join_order"]
 
 
-def plan_with_join_order(plan: Plan, text: str) -> Plan:
+def plan_with_join_order(
+    plan: Plan, text: str, routing: Routing | None = None, probe_orders: Mapping[str, str] | None = None
+) -> Plan:
     """The default plan, but with the order that the text names.
 
+    ``routing`` and ``probe_orders`` (by alias: the other inputs, separated by spaces) are those of all braces in it.
     Raises :class:`BadJoinOrder` if no SELECT of the query joins just these aliases.
     """
     if not isinstance(text, str):
         raise BadJoinOrder(
             f"a join order is text, not of type {type(text).__name__}", hint='Write aliases and parentheses: "(a b) c".'
         )
+    probes = _checked_routing(text, routing, probe_orders)
     plan = simplified_plan(plan)
     graphs = list(join_graphs(plan))
     if not graphs:
@@ -40,9 +45,29 @@ def plan_with_join_order(plan: Plan, text: str) -> Plan:
         raise AssertionError("an order that parses was not found")
 
     def choose(graph: JoinGraph) -> JoinOrder:
-        return parse_join_order(text, graph.names) if frozenset(graph.names) in matching else default_join_order(graph)
+        if frozenset(graph.names) not in matching:
+            return default_join_order(graph)
+        return parse_join_order(text, graph.names).routed(routing or "fixed", probes)
 
     return map_join_blocks(plan, choose)
+
+
+def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeOrders:
+    """The probe orders, if both options can be meant."""
+    if routing not in (None, "fixed", "eddy", "stairs"):
+        raise BadOption(f"routing cannot be {routing!r}", detail='There are "fixed", "eddy" and "stairs".')
+    if (routing is not None or probe_orders is not None) and "{" not in text:
+        raise BadOption(
+            f'routing and probe orders are for multi-way joins, and join order "{text}" has none',
+            hint='Put the inputs of a multi-way join in braces: "{a b c} d".',
+        )
+    if probe_orders is None:
+        return ()
+    if routing in ("eddy", "stairs"):
+        raise BadOption(f"probe orders are for fixed routing: {routing} routing chooses them while the query runs")
+    if not isinstance(probe_orders, Mapping) or not all(isinstance(t, str) for i in probe_orders.items() for t in i):
+        raise BadOption("probe orders are given by alias", hint='Write probe_orders={"a": "c b"}.')
+    return tuple((alias, tuple(others.split())) for alias, others in probe_orders.items())
 
 
 def _parses(text: str, names: Sequence[str]) -> bool:
@@ -55,5 +80,5 @@ def _parses(text: str, names: Sequence[str]) -> bool:
 
 def _closest(text: str, graphs: Sequence[JoinGraph]) -> JoinGraph:
     """The block that the text most likely means: it shares the most names, the outermost first."""
-    words = {word.strip('"').lower() for word in text.replace("(", " ").replace(")", " ").split()}
+    words = {word.strip('"').lower() for word in re.sub(r"[(){}]", " ", text).split()}
     return max(graphs, key=lambda graph: len(words & {name.lower() for name in graph.names}))

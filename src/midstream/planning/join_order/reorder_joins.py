@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from midstream.algebra.plan import Aggregate, Item, Join, Plan, Project
+from midstream.algebra.plan import Aggregate, Item, Join, MultiJoin, Plan, Project
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.rewrite import fold, over
@@ -54,7 +54,7 @@ def map_join_blocks(plan: Plan, choose: Callable[[JoinGraph], JoinOrder]) -> Pla
 
 
 def _settled(new: Plan, old: Plan) -> Plan:
-    return with_schema_of(old, new) if isinstance(new, Join) else new
+    return with_schema_of(old, new) if isinstance(new, Join | MultiJoin) else new
 
 
 def with_schema_of(plan: Plan, other: Plan) -> Plan:
