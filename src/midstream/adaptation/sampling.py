@@ -21,7 +21,7 @@ the replicates of ``planning/cost/sizes``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -36,7 +36,7 @@ from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import JoinSide, UnsortedSide
 from midstream.engine.operators.materialize import MaterializeOperator
-from midstream.engine.operators.operator import Operator
+from midstream.engine.operators.relation import Relation
 from midstream.engine.operators.state_handle import StateInventory
 from midstream.engine.operators.stateless import ColumnProjection, SelectOperator
 from midstream.engine.operators.suspend import SuspendOperator
@@ -240,7 +240,7 @@ class BlockSampler:
         source = inputs ^ 1 << added
         left, right = self._plans[source], self._plans[1 << added]
         plan = Join(left, right, tuple(self.graph.predicates(source, 1 << added)))
-        operator = JoinOperator(plan, _Relation(self._layouts[source]), _Relation(self._layouts[1 << added]), 1 << 20)
+        operator = JoinOperator(plan, Relation(self._layouts[source]), Relation(self._layouts[1 << added]), 1 << 20)
         return _Step(source, added, root, is_root_wanted, plan, operator, self._sources[added])
 
     def _drawn(self, place: int, since: Ends, rows: int, generator: np.random.Generator) -> _Sample:
@@ -367,16 +367,6 @@ class _Source:
             whole = Batch(selection.layout, batch.valid_from, batch.valid_to, batch.references)
             batch = batch.filtered(truth(selection.predicate, whole.column, len(whole)))
         return batch
-
-
-class _Relation(Operator):
-    """Tuples of some layout as the input of a join that is asked for samples only."""
-
-    def __init__(self, layout: Layout) -> None:
-        super().__init__("Sample", layout, ())
-
-    def push(self, *inputs: object) -> Iterator[Batch]:
-        raise AssertionError("a sample is not pushed")
 
 
 def _share_alive(arrived: float, held: float) -> float:

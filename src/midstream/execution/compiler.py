@@ -18,6 +18,7 @@ from midstream.algebra.plan import (
     Field,
     Join,
     Leaf,
+    MultiJoin,
     Plan,
     Project,
     Select,
@@ -28,6 +29,7 @@ from midstream.engine.operators.difference import DifferenceOperator
 from midstream.engine.operators.distinct import DistinctOperator
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.materialize import MaterializeOperator, materialized_key
+from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.state_handle import StateKey
 from midstream.engine.operators.stateless import ColumnProjection, ComputeOperator, SelectOperator, UnionOperator
@@ -77,6 +79,10 @@ class Compiler:
             return ColumnProjection(plan.label, child, positions, chosen, prefix=f"{plan.name}.")
         if isinstance(plan, Join):
             return self._join(plan, needed | _fields(*plan.predicates), consumers)
+        if isinstance(plan, MultiJoin):
+            read = needed | _fields(*plan.predicates)
+            parts = [self._stored(part, self._compile(part, read & frozenset(part.schema))) for part in plan.parts]
+            return MultiJoinOperator(plan, parts, self.chunk_rows)
         if isinstance(plan, Aggregate):
             arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
             read = _fields(*(key.expression for key in plan.keys), *arguments)

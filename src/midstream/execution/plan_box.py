@@ -8,6 +8,7 @@ from typing import Any
 from midstream.algebra.plan import Plan
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.operators.join import JoinOperator
+from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
@@ -119,10 +120,10 @@ def _divided_at_joins(operators: list[Operator]) -> tuple[list[Operator], list[O
 
 
 def _topmost(root: Operator) -> list[Operator]:
-    """The operators from the root down to the first with two inputs; a join there may stream its output."""
+    """The operators from the root down to the first with several inputs; a join there may stream its output."""
     lazy = [root]
     while len(lazy[-1].inputs) == 1:
         lazy.append(lazy[-1].inputs[0])
-    if isinstance(lazy[-1], JoinOperator):
+    if isinstance(lazy[-1], JoinOperator | MultiJoinOperator):
         lazy[-1].is_topmost = True
     return lazy

@@ -276,17 +276,23 @@ class _StateMatching:
 
     def _choose_donors(self, operator: Operator, wanted: bool) -> None:
         """Choose for each state whether it is adopted, and from whom. ``wanted``: the operator's history is needed."""
-        for state in operator.states():
-            donor = self._donor(state) if state.gives_history or not wanted else None
-            if donor is not None:
-                self._donors[state.state_key].remove(donor)
-                self._adopted[id(state)] = donor
-            is_needed = donor is None and not state.is_inherited and not self._is_completed_later(state, wanted)
-            for child in state.inputs:
+        for states in _by_inputs(operator):
+            for state in states:
+                donor = self._donor(state) if state.gives_history or not wanted else None
+                if donor is not None:
+                    self._donors[state.state_key].remove(donor)
+                    self._adopted[id(state)] = donor
+            is_needed = any(self._is_rebuilt(state, wanted) for state in states)
+            for child in states[0].inputs:
                 self._choose_donors(child, is_needed)
         if not operator.states():
             for child in operator.inputs:
                 self._choose_donors(child, wanted)
+
+    def _is_rebuilt(self, state: StateHandle, wanted: bool) -> bool:
+        """Whether the state is computed at once from what its inputs have emitted."""
+        is_there = id(state) in self._adopted or state.is_inherited
+        return not is_there and not self._is_completed_later(state, wanted)
 
     def _is_completed_later(self, state: StateHandle, wanted: bool) -> bool:
         return self._completion is Completion.LAZY and state.can_be_completed_later and not wanted
@@ -306,27 +312,46 @@ class _StateMatching:
             operator.expire(BEGINNING)
             return output
         history: list[Batch] = []
-        for state in states:
-            donor = self._adopted.get(id(state))
-            is_completed_later = donor is None and self._is_completed_later(state, wanted)
-            is_rebuilt = donor is None and not is_completed_later and not state.is_inherited
-            inputs = [self._bring(child, is_rebuilt, rows_of, record) for child in state.inputs]
-            if donor is not None:
-                state.adopt(donor)
-                record.states_shared += 1
-            elif is_completed_later:
-                self._old_tuples.complete_later(state)
-                record.states_incomplete += 1
-            elif is_rebuilt:
+        for group in _by_inputs(operator):
+            # All states of the same inputs are rebuilt from one history.
+            is_needed = any(self._is_rebuilt(state, wanted) for state in group)
+            inputs = [self._bring(child, is_needed, rows_of, record) for child in group[0].inputs]
+            if is_needed:
                 record.rows_recomputed += sum(len(batch) for batches in inputs for batch in batches)
-                history += state.rebuild(*inputs)
-            if self._completion is Completion.EAGER or wanted:
-                state.complete()
-            if self._completion is Completion.LAZY and not is_completed_later:
-                self._old_tuples.note(state)
+            for state in group:
+                history += self._bring_state(state, wanted, inputs, record)
         if not wanted:
             return []
         return operator.history() if states[0].gives_history else history
+
+    def _bring_state(
+        self, state: StateHandle, wanted: bool, inputs: list[list[Batch]], record: MigrationRecord
+    ) -> list[Batch]:
+        """Bring one state, given the history of its inputs; its operator's history, where the state gives none."""
+        history: list[Batch] = []
+        donor = self._adopted.get(id(state))
+        is_completed_later = donor is None and self._is_completed_later(state, wanted)
+        if donor is not None:
+            state.adopt(donor)
+            record.states_shared += 1
+        elif is_completed_later:
+            self._old_tuples.complete_later(state)
+            record.states_incomplete += 1
+        elif self._is_rebuilt(state, wanted):
+            history += state.rebuild(*inputs)
+        if self._completion is Completion.EAGER or wanted or not state.may_lack_tuples:
+            state.complete()
+        if self._completion is Completion.LAZY and not is_completed_later:
+            self._old_tuples.note(state)
+        return history
+
+
+def _by_inputs(operator: Operator) -> list[list[StateHandle]]:
+    """The operator's states, those that are computed from the same inputs together."""
+    groups: dict[tuple[int, ...], list[StateHandle]] = {}
+    for state in operator.states():
+        groups.setdefault(tuple(id(child) for child in state.inputs), []).append(state)
+    return list(groups.values())
 
 
 def _has_the_same_below(new: Operator, old: Operator) -> bool:

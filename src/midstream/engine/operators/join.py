@@ -25,7 +25,7 @@ input is cut into batches. A slice that turns out too large is undone and halved
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from midstream.engine.kernels import Ints
 from midstream.engine.operators.band import find_band
 from midstream.engine.operators.join_side import JoinSide, equal_columns
 from midstream.engine.operators.operator import Operator
+from midstream.engine.operators.slices import in_slices
 from midstream.engine.operators.state_handle import StateHandle
 from midstream.engine.state.join_state import FROM, REFERENCES, TO, JoinState, Meeting, NewTuples, PairBuffer
 
@@ -49,7 +50,15 @@ __all__ = ["JoinOperator"]
 class JoinOperator(Operator):
     """A binary join over inputs whose tuples are references."""
 
-    def __init__(self, plan: Join, left: Operator, right: Operator, chunk_rows: int) -> None:
+    def __init__(
+        self,
+        plan: Join,
+        left: Operator,
+        right: Operator,
+        chunk_rows: int,
+        key_predicates: Collection[Expression] | None = None,
+    ) -> None:
+        """``key_predicates`` are the equalities by which partners are looked up; by default, all that there are."""
         super().__init__(plan.label, left.layout.beside(right.layout), (left, right))
         assert left.layout.is_stored and right.layout.is_stored
         self.chunk_rows = chunk_rows
@@ -59,7 +68,7 @@ class JoinOperator(Operator):
         self.has_consumers = False
         """Whether tuples that enter the join may have to wait for joins above."""
         self._results_per_row = 0.0
-        left_keys, right_keys, residual = self._keys(plan.predicates)
+        left_keys, right_keys, residual = self._keys(plan.predicates, key_predicates)
         band = None if left_keys else find_band(residual, *self._relations())
         bands = (band, None if band is None else band.mirrored())
         self.sides = tuple(
@@ -77,7 +86,9 @@ class JoinOperator(Operator):
         left, right = (frozenset(f.relation for f in child.layout.fields) for child in self.inputs)
         return left, right
 
-    def _keys(self, predicates: Sequence[Expression]) -> tuple[list[Expression], list[Expression], list[Expression]]:
+    def _keys(
+        self, predicates: Sequence[Expression], key_predicates: Collection[Expression] | None
+    ) -> tuple[list[Expression], list[Expression], list[Expression]]:
         """Left keys, right keys, and the predicates that must be evaluated on candidate pairs."""
         left, right = self._relations()
         left_keys: list[Expression] = []
@@ -85,7 +96,8 @@ class JoinOperator(Operator):
         equalities: list[Expression] = []
         residual: list[Expression] = []
         for predicate in predicates:
-            sides = equality_sides(predicate)
+            is_key = key_predicates is None or predicate in key_predicates
+            sides = equality_sides(predicate) if is_key else None
             if sides is not None and sides[0].relations <= right and sides[1].relations <= left:
                 sides = (sides[1], sides[0])
             if sides is None or not (sides[0].relations <= left and sides[1].relations <= right):
@@ -166,6 +178,17 @@ class JoinOperator(Operator):
     def past_pairs_with(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> Batch:
         """All results of tuples of one side with those in the other side's states."""
         return concatenate(self.layout, list(self._met(side, new, states)))
+
+    def pairs_with(self, side: int, batch: Batch, other: JoinSide, expected: int) -> Iterator[Batch]:
+        """The results of new tuples of one side with those in a state of the other, at most a chunk at a time."""
+        pairs = PairBuffer(len(self.layout.stores), expected, self.chunk_rows)
+        new = self.sides[side].keyed(batch)
+        own, others = self._rows[side], self._rows[1 - side]
+        for references, valid_from, valid_to in other.state.meet(new, others, own, pairs):
+            yield self._satisfying(Batch(self.layout, valid_from, valid_to, references))
+        for references, valid_from, valid_to in pairs.flush():
+            yield self._satisfying(Batch(self.layout, valid_from, valid_to, references))
+        self.counters.compared += pairs.compared
 
     def past_pairs_by_code(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> NewTuples:
         """Like ``past_pairs_with``, sorted by the code that the results have from the given tuples."""
@@ -265,29 +288,12 @@ class JoinOperator(Operator):
 
     def _slices(self, left: Batch, right: Batch) -> Iterator[Batch]:
         """The results in the order of ``valid_from``, about ``chunk_rows`` at a time."""
-        held: list[Batch] = []
-        pending = [(left.in_order(), right.in_order())]
         expected = int(1.2 * self._results_per_row * (len(left) + len(right)))
-        while expected > self.chunk_rows:
-            pending = [half for whole in pending for half in _halves(*whole)]
-            expected //= 2
-        pending.reverse()
-        while pending:
-            left, right = pending.pop()
-            results = self._attempt(left, right)
-            if results is None:
-                pending += reversed(_halves(left, right))
-                continue
-            self.sides[0].state.settle()
-            self.sides[1].state.settle()
-            together = concatenate(self.layout, [*held, *results]).in_order()
-            boundary = min((_first(*waiting) for waiting in pending), default=NEVER)
-            ready = int(np.searchsorted(together.valid_from, boundary, "right"))
-            held = [together.sliced(ready, len(together))] if ready < len(together) else []
-            yield together.sliced(0, ready)
+        return in_slices(self.layout, (left, right), expected, self.chunk_rows, self._attempt)
 
-    def _attempt(self, left: Batch, right: Batch) -> list[Batch] | None:
+    def _attempt(self, slice_: Sequence[Batch]) -> list[Batch] | None:
         """The results of a slice; None, with the states as before, if they are too many and it can be halved."""
+        left, right = slice_
         limit = self.chunk_rows if len(left) + len(right) > 1 else NEVER
         found = 0
         results = []
@@ -298,33 +304,6 @@ class JoinOperator(Operator):
             if found > limit:
                 meeting.undo()
                 return None
+        for side in self.sides:
+            side.state.settle()
         return results
-
-
-def _first(left: Batch, right: Batch) -> int:
-    return min(int(batch.valid_from[0]) for batch in (left, right) if len(batch))
-
-
-def _last(left: Batch, right: Batch) -> int:
-    return max(int(batch.valid_from[-1]) for batch in (left, right) if len(batch))
-
-
-def _halves(left: Batch, right: Batch) -> list[tuple[Batch, Batch]]:
-    """Both inputs (each in order) cut at the middle of their event times, or of their rows where all are equal."""
-    if len(left) + len(right) < 2:
-        return [(left, right)]
-    longer = max(left, right, key=len).valid_from
-    first, last = _first(left, right), _last(left, right)
-    middle = int(longer[len(longer) // 2])
-    if first == middle < last:
-        middle += 1
-    if first < middle:
-        cuts = [int(np.searchsorted(batch.valid_from, middle)) for batch in (left, right)]
-    elif len(left) > 1 or len(right) > 1:
-        cuts = [len(left) // 2, len(right) // 2]
-    else:
-        cuts = [len(left), 0]
-    return [
-        (left.sliced(0, cuts[0]), right.sliced(0, cuts[1])),
-        (left.sliced(cuts[0], len(left)), right.sliced(cuts[1], len(right))),
-    ]

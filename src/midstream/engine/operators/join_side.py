@@ -86,6 +86,8 @@ class JoinSide(StateHandle):
         """Where the tuples are that the state lacks, because they are older than the plan; None: it lacks none."""
         self.is_partial = False
         """Whether the state lacks tuples that are suspended because nobody above can use them."""
+        self.may_be_incomplete = True
+        """Whether the join can ask for tuples that the state lacks, key by key."""
         self._completed = 0
         self._latest: tuple[Batch, NewTuples] | None = None
         self._key_codes = KeyCodes(layout, self.keys)
@@ -134,7 +136,13 @@ class JoinSide(StateHandle):
         There, an input that is a join's output either waits, so that the state is partial, or has a demand operator
         above the join.
         """
-        return not self.is_partial and self.inputs[0].join_below is not None
+        if self.is_partial or not self.may_be_incomplete:
+            return False
+        return self.inputs[0].join_below is not None
+
+    @property
+    def may_lack_tuples(self) -> bool:
+        return self.may_be_incomplete
 
     @property
     def shapes_output(self) -> bool:

@@ -50,6 +50,11 @@ class StateHandle(ABC):
         return False
 
     @property
+    def may_lack_tuples(self) -> bool:
+        """Whether the operator can work while the state is incomplete."""
+        return True
+
+    @property
     def is_inherited(self) -> bool:
         """Whether the operator was built on a predecessor's state: there is nothing to adopt or rebuild."""
         return False

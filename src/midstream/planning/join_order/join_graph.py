@@ -60,6 +60,16 @@ class JoinGraph:
         """The graph of the block on top of the plan, further conditions included; one leaf if there is no join."""
         return _extract(plan, conditions)
 
+    @staticmethod
+    def of_parts(parts: Sequence[Plan], conditions: Iterable[Expression]) -> JoinGraph:
+        """The graph whose leaves are the parts, whatever they are made of."""
+        names = tuple(_name(part) for part in parts)
+        leaf_of = {field.relation: position for position, part in enumerate(parts) for field in part.schema}
+        separate = [(part, None) for condition in conditions for part in conjuncts(condition)]
+        classes, own, residuals = sort_conditions(separate, leaf_of, len(parts))
+        order = JoinOrder.braces(JoinOrder.leaf(name) for name in names)
+        return JoinGraph(names, tuple(parts), own, classes, residuals, order)
+
     @cached_property
     def leaves(self) -> tuple[Plan, ...]:
         """The inputs of the joins, under their own selections."""

@@ -16,7 +16,7 @@ from midstream.planning.join_order.join_order import JoinOrder
 if TYPE_CHECKING:
     from midstream.planning.join_order.join_graph import JoinGraph
 
-__all__ = ["greedy_probe_order", "probe_orders"]
+__all__ = ["default_probe_order", "greedy_probe_order", "probe_orders"]
 
 
 def probe_orders(graph: JoinGraph, order: JoinOrder, masks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -31,6 +31,12 @@ def probe_orders(graph: JoinGraph, order: JoinOrder, masks: Sequence[int]) -> tu
         named.get(place) or greedy_probe_order(masks, place, lambda visited, one: _preference(graph, visited, one))
         for place in range(len(masks))
     )
+
+
+def default_probe_order(graph: JoinGraph, first: int) -> tuple[int, ...]:
+    """The order for rows of one leaf of a graph, if nothing is known of sizes."""
+    masks = [1 << place for place in range(len(graph.names))]
+    return greedy_probe_order(masks, first, lambda visited, one: _preference(graph, visited, one))
 
 
 def greedy_probe_order(masks: Sequence[int], first: int, preference: Callable[[int, int], float]) -> tuple[int, ...]:
