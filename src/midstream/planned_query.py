@@ -77,8 +77,8 @@ class PlannedQuery:
         """The default plan, or the one with the join order given by aliases and parentheses: ``"(o p) s"``.
 
         Braces make a multi-way join, without intermediate results: ``"{o p s}"``. ``routing`` says who decides in which
-        order a row visits its inputs: "fixed" (the plan), "eddy" or "stairs". For fixed routing, ``probe_orders`` may
-        give the order for rows of some inputs: ``{"o": "s p"}``.
+        order a row visits its inputs: "fixed" (the plan), "eddy", "stairs" or "eager-stairs". For fixed routing,
+        ``probe_orders`` may give the order for rows of some inputs: ``{"o": "s p"}``.
         """
         if join_order is not None:
             return self._own(plan_with_join_order(self._bound, join_order, routing, probe_orders))

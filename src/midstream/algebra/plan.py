@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal as OneOf
+from typing import get_args
 
 import pyarrow as pa
 
@@ -44,7 +45,7 @@ __all__ = [
     "Window",
 ]
 
-Routing = OneOf["fixed", "eddy", "stairs"]
+Routing = OneOf["fixed", "eddy", "stairs", "eager-stairs"]
 """Who decides in which order a row visits the inputs of a multi-way join: see :class:`MultiJoin`."""
 
 
@@ -463,7 +464,8 @@ class MultiJoin(Plan):
     - "fixed": the plan. ``probe_orders`` has for each part the other parts, by their places, in the order in which its
       rows visit them.
     - "eddy": an eddy, group of rows by group of rows, by what it has seen so far.
-    - "stairs": an eddy that keeps intermediate results after all, and moves them when it changes its mind.
+    - "stairs": an eddy that keeps intermediate results after all, and completes those of a new order on demand;
+      "eager-stairs" computes them at once.
     """
 
     parts: tuple[Plan, ...]
@@ -477,7 +479,7 @@ class MultiJoin(Plan):
             raise BadPlan(f"a multi-way join needs at least two inputs, not {count}")
         self._check_columns(*self.parts)
         _settle_predicates(self)
-        if self.routing not in ("fixed", "eddy", "stairs"):
+        if self.routing not in get_args(Routing):
             raise BadPlan(f"a multi-way join cannot be routed by {self.routing!r}")
         wanted = count if self.routing == "fixed" else 0
         if len(self.probe_orders) != wanted:

@@ -54,6 +54,9 @@ class PlanExecutor(Executor):
         """Where ``hold_final`` holds the outermost final operators."""
         self.completion_budget = 0
         """How many further old tuples incomplete states complete for each new one; 0: only what is asked for."""
+        self.runs_alone = False
+        """Whether no other plan runs beside it, so that its states reflect all rows in their windows: of the boxes of a
+        migration, one may have seen only some rows, or rows with other validities. Its owner says so."""
 
     @abstractmethod
     def empty(self) -> Self:

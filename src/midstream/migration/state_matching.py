@@ -56,7 +56,7 @@ from midstream.migration.old_tuples import OldTupleIndex
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import MigrationContext
 
-__all__ = ["COMPLETION_BUDGET", "Completion", "rebuilt", "take_over"]
+__all__ = ["COMPLETION_BUDGET", "Completion", "rebuilt", "reordered", "take_over"]
 
 COMPLETION_BUDGET = 2
 """Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
@@ -106,13 +106,27 @@ def rebuilt(
             lambda stores: old.empty(), old.progress(), {}, windows, old.watermark, completion, budget
         )
         assert matching.continues_exactly
-        for operator, before in zip(matching.new.final_operators, old.final_operators, strict=True):
-            operator.emits_from = before.emits_from
-        matching.new.hold_final(old.final_limit)
+        matching.continue_as(old)
         matching.bring_states(rows.__getitem__, record)
         return matching.new
 
     return executor.rebuilt(rebuild, rows)
+
+
+def reordered(
+    old: PlanExecutor, make: Callable[[RowStores], PlanExecutor], completion: Completion, record: MigrationRecord
+) -> PlanExecutor | None:
+    """An executor that continues exactly where the old one is, in another join order; None if it could not.
+
+    Between two pushes, or at the end of one; nothing is emitted.
+    """
+    budget = old.completion_budget or COMPLETION_BUDGET
+    matching = _StateMatching(make, old.progress(), old.states(), old.windows, old.watermark, completion, budget)
+    if not matching.continues_exactly:
+        return None
+    matching.continue_as(old)
+    matching.bring_states(old.windows.alive_in, record)
+    return matching.new
 
 
 class _StateMatching:
@@ -186,6 +200,12 @@ class _StateMatching:
             operator.emits_from = instant if predecessor is None else predecessor.emits_from
             operator.limit = instant if predecessor is None else predecessor.final_until
         self.new.advance(self._watermark)
+
+    def continue_as(self, old: PlanExecutor) -> None:
+        """Let final operators continue exactly where those of an executor are."""
+        for operator, before in zip(self.new.final_operators, old.final_operators, strict=True):
+            operator.emits_from = before.emits_from
+        self.new.hold_final(old.final_limit)
 
     def bring_states(self, rows_of: Callable[[str], Batch], record: MigrationRecord) -> None:
         """Let all operators adopt or rebuild their states. ``rows_of`` gives the rows of a window by its identity."""

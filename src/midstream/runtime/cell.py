@@ -15,16 +15,17 @@ from typing import Any
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch
+from midstream.engine.operators.operator import Operator
 from midstream.engine.ordered import in_one_order, merged
 from midstream.engine.state.window_store import ReceivedRows, Rows, WindowStore
 from midstream.errors import BadPlan, BrokenRun, MigrationRefused
 from midstream.execution.executor import Executor
 from midstream.execution.just_in_time import JustInTime
-from midstream.execution.plan_box import PlanBox
 from midstream.execution.plan_executor import CHUNK_ROWS, MakeExecutor, PlanExecutor, RowStores
 from midstream.migration.manifest import PlanList, executor_from_manifest, plans_from_manifest
 from midstream.migration.moving_state import MovingState
 from midstream.migration.record import MigrationRecord
+from midstream.migration.stairs import executor_of
 from midstream.migration.state_matching import Completion, rebuilt
 from midstream.migration.strategy import MigrationContext, Strategy
 from midstream.migration.strategy_registry import strategy_named, strategy_options
@@ -48,7 +49,7 @@ class Cell:
         plan: Plan,
         also_read: Plan | None = None,
         chunk_rows: int = CHUNK_ROWS,
-        make_executor: MakeExecutor = PlanBox,
+        make_executor: MakeExecutor = executor_of,
         just_in_time: JustInTime | None = None,
     ) -> None:
         self.windows = WindowStore([plan] if also_read is None else [plan, also_read])
@@ -279,8 +280,8 @@ class Cell:
                 yield batch
             self.watermark = watermark
             self._executor = self._executor.successor()
-            if self._running:
-                # A migration, or one inside it, may have completed.
+            if self._running or self._roots() != self._followed:
+                # A migration, or one inside it, may have completed; an executor may have changed its operators.
                 self._follow_operators()
             self._note_progress()
             self.windows.release(self._executor.horizons())
@@ -294,7 +295,14 @@ class Cell:
         return self._make_executor(plan, self.windows, self.chunk_rows, stores or {}, just_in_time)
 
     def _follow_operators(self) -> None:
-        self.counters.follow(operator for box in self._executor.boxes() for operator in box.operators)
+        boxes = list(self._executor.boxes())
+        self.counters.follow(operator for box in boxes for operator in box.operators)
+        self._followed = self._roots()
+        for box in boxes:
+            box.runs_alone = len(boxes) == 1
+
+    def _roots(self) -> list[Operator]:
+        return [box.root for box in self._executor.boxes()]
 
     def _end_replaced(self) -> None:
         """End the migrations that a new one has replaced. What it computed with their states is not theirs."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from midstream.algebra.plan import Plan, Routing
-from midstream.errors import BadJoinOrder, BadOption
+from midstream.errors import BadJoinOrder, BadOption, quoted
 from midstream.planning.default_plan import default_join_order, simplified_plan
 from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.join_order import JoinOrder, ProbeOrders, parse_join_order
@@ -54,8 +55,8 @@ def plan_with_join_order(
 
 def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeOrders:
     """The probe orders, if both options can be meant."""
-    if routing not in (None, "fixed", "eddy", "stairs"):
-        raise BadOption(f"routing cannot be {routing!r}", detail='There are "fixed", "eddy" and "stairs".')
+    if routing is not None and routing not in get_args(Routing):
+        raise BadOption(f"routing cannot be {routing!r}", detail=f"There are {quoted(get_args(Routing))}.")
     if (routing is not None or probe_orders is not None) and "{" not in text:
         raise BadOption(
             f'routing and probe orders are for multi-way joins, and join order "{text}" has none',
@@ -63,7 +64,7 @@ def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeO
         )
     if probe_orders is None:
         return ()
-    if routing in ("eddy", "stairs"):
+    if routing not in (None, "fixed"):
         raise BadOption(f"probe orders are for fixed routing: {routing} routing chooses them while the query runs")
     if not isinstance(probe_orders, Mapping) or not all(isinstance(t, str) for i in probe_orders.items() for t in i):
         raise BadOption("probe orders are given by alias", hint='Write probe_orders={"a": "c b"}.')
