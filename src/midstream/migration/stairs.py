@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.engine.batch import Batch
@@ -41,11 +42,6 @@ from midstream.planning.join_order.probe_orders import default_probe_order
 from midstream.planning.join_order.stairs_order import STAIRS, StairsOrders, has_stairs, without_stairs
 
 __all__ = ["StairsBox", "executor_of"]
-
-_LEAST_GAIN = 0.8
-"""Another order must cost less than this share of the current one."""
-_LEAST_ROWS = 1_000
-"""Rows that must have arrived since the last change: fewer say nothing about the next ones."""
 
 
 def executor_of(
@@ -85,10 +81,10 @@ class _Braces:
                     self._eddy.note(first, entered, rows_out)
             entered = rows_out
 
-    def better_order(self) -> tuple[int, ...] | None:
-        """An order that is clearly better than the current one, if there is one."""
+    def better_order(self, share: float) -> tuple[int, ...] | None:
+        """An order that costs less than this share of what the current one does, if there is one."""
         best = min((self._greedy(first) for first in range(len(self._parts))), key=self._cost)
-        return best if self._cost(best) < _LEAST_GAIN * self._cost(self.order) else None
+        return best if self._cost(best) < share * self._cost(self.order) else None
 
     def _greedy(self, first: int) -> tuple[int, ...]:
         order = [first]
@@ -108,6 +104,11 @@ class _Braces:
 
 class StairsBox(PlanBox):
     """A plan with braces by STAIRs, run as a tree that changes between pushes."""
+
+    least_rows: ClassVar[int] = 1_000
+    """Rows that must have arrived since the last change: fewer say nothing about the next ones."""
+    largest_share: ClassVar[float] = 0.8
+    """Another order must cost less than this share of what the current one does."""
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class StairsBox(PlanBox):
         yield from super().push(arrived, watermark)
         self._observe()
         self._rows += sum(len(batch) for batch in arrived.values())
-        if self.runs_alone and self._rows >= _LEAST_ROWS:
+        if self.runs_alone and self._rows >= self.least_rows:
             self._reconsider()
 
     def reset_counters(self) -> None:
@@ -173,7 +174,7 @@ class StairsBox(PlanBox):
 
     def _reconsider(self) -> None:
         """Change the order of braces for which another one is clearly better."""
-        preferred = {braces.aliases: braces.better_order() for braces in self._braces}
+        preferred = {braces.aliases: braces.better_order(self.largest_share) for braces in self._braces}
         if not any(preferred.values()):
             return
         orders = {braces.aliases: preferred[braces.aliases] or braces.order for braces in self._braces}

@@ -15,8 +15,8 @@ operators gives four situations. A *feature* is one property of a situation, in 
   before one, a tick after one, between; or "no slide" in the plan, or "no watermark" yet.
 
 A *pair* is two features of one situation, a *triple* three. Both may have two features of one dimension where a
-situation can: a join over a distinct and an aggregate, a slide beside a range. Migrations that are refused, or that
-lead to the plan in force, count for nothing.
+situation can: a join over a distinct and an aggregate, a slide beside a range. Migrations that are refused, that lead
+to the plan in force, or to a plan with a multi-way join, count for nothing.
 
 Not all can occur together. `RULES` says which cannot, and why; every other pair and triple is *reachable*. The rules
 follow from the language and from what strategies refuse, never from what has been seen: what no case has met is
@@ -37,7 +37,7 @@ from functools import cache, lru_cache
 from itertools import combinations, combinations_with_replacement
 from typing import NamedTuple
 
-from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Plan, Union, Window
+from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, MultiJoin, Plan, Union, Window
 from midstream.algebra.window_spec import WindowSpec
 from midstream.testing.migration_cases import STRATEGIES, PlayedMigration
 
@@ -163,6 +163,8 @@ def reachable(size: int) -> frozenset[int]:
 
 def features_of(migration: PlayedMigration) -> list[set[Feature]]:
     """The situations of a migration."""
+    if any(isinstance(node, MultiJoin) for node in migration.plan.walk()):
+        return []
     slides = {window.window.slide for window in migration.plan.windows() if window.window.slide is not None}
     common = {
         Feature("strategy", migration.strategy),

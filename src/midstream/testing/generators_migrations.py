@@ -43,10 +43,12 @@ _TAKING_OVER: list[tuple[str, dict[str, Any]]] = [("jisc", {}), ("moving-state",
 _OTHER_OPERATORS = sorted(OPERATORS - {"join", "subquery"})
 
 
-def random_case(choices: Choices, *, rebuilds: bool = True, just_in_time: bool = False, **limits: Any) -> MigrationCase:
+def random_case(
+    choices: Choices, *, rebuilds: bool = True, just_in_time: bool = False, braces: bool = False, **limits: Any
+) -> MigrationCase:
     """A case of one scenario and one list of changes; `limits` are those of `random_scenario`."""
     scenario = random_migrated_scenario(choices, **limits)
-    return random_changes(choices, scenario, rebuilds=rebuilds, just_in_time=just_in_time)
+    return random_changes(choices, scenario, rebuilds=rebuilds, just_in_time=just_in_time, braces=braces)
 
 
 def migration_cases(*, rebuilds: bool = True, **limits: Any) -> st.SearchStrategy[MigrationCase]:
@@ -109,20 +111,26 @@ def _some_operators(choices: Choices) -> set[str]:
 
 
 def random_changes(
-    choices: Choices, scenario: Scenario, *, rebuilds: bool = True, just_in_time: bool = False
+    choices: Choices,
+    scenario: Scenario,
+    *,
+    rebuilds: bool = True,
+    just_in_time: bool = False,
+    braces: bool = False,
 ) -> MigrationCase:
     """The scenario with a list of changes, at least one of them a migration.
 
     With ``just_in_time``, just-in-time processing is switched on at a moment, and maybe changed or switched off later.
+    With ``braces``, plans with multi-way joins are among the plans.
     """
-    _, plans = plans_of(scenario)
+    _, plans = plans_of(scenario, braces)
     writer = _ChangeWriter(choices, plans, scenario, rebuilds and not choices.chance(4))
     first_plan = writer.plan
     chunk_rows = choices.pick([CHUNK_ROWS] * 6 + [1, 3])
     changes = writer.changes()
     if just_in_time:
         changes = sorted([*changes, *_random_switches(choices, len(scenario.pushes))], key=lambda each: each.before)
-    return MigrationCase(scenario, changes, first_plan, chunk_rows)
+    return MigrationCase(scenario, changes, first_plan, chunk_rows, braces)
 
 
 def random_just_in_time(choices: Choices) -> JustInTime:

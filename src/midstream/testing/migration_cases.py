@@ -53,6 +53,7 @@ from midstream.query import ContinuousQuery
 from midstream.runtime.local_run import LocalRun
 from midstream.testing.equivalence import assert_same_bag, assert_snapshot_equivalent
 from midstream.testing.generators import Scenario
+from midstream.testing.generators_braces import plans_with_braces, restless_stairs
 from midstream.testing.snapshot_series import SnapshotSeries
 
 __all__ = [
@@ -187,10 +188,16 @@ class MigrationCase:
     changes: Sequence[Change]
     first_plan: int = 0
     chunk_rows: int = CHUNK_ROWS
+    braces: bool = False
+    """Whether plans with multi-way joins are among the plans."""
 
     def play(self) -> Played:
         """Run the case. Raises if a result is out of order, a plan is refused without a reason, or the run breaks."""
-        query, plans = plans_of(self.scenario)
+        with restless_stairs():
+            return self._play()
+
+    def _play(self) -> Played:
+        query, plans = plans_of(self.scenario, self.braces)
         run = query.run_locally(self._first_plan, chunk_rows=self.chunk_rows)
         player = _Player(run, plans)
         pushes, pending = self.scenario.pushes, list(self.changes)
@@ -226,13 +233,15 @@ class MigrationCase:
             if len(unmigrated) < len(self.changes):
                 pushes = min(pushes, self.changes[len(unmigrated)].before)
             if unmigrated[0].before < pushes:
-                undisturbed = _undisturbed_run(self.scenario, self.first_plan, self.chunk_rows).results(pushes)
+                undisturbed = _undisturbed_run(self.scenario, self.first_plan, self.chunk_rows, self.braces).results(
+                    pushes
+                )
                 assert_same_bag(pa.concat_tables(played.results_of_pushes[:pushes]), pa.concat_tables(undisturbed))
         return played
 
     @property
     def _first_plan(self) -> Plan:
-        plans = plans_of(self.scenario)[1]
+        plans = plans_of(self.scenario, self.braces)[1]
         return plans[self.first_plan % len(plans)]
 
     def __repr__(self) -> str:
@@ -242,6 +251,7 @@ class MigrationCase:
         lines.append("    ],")
         lines += [f"    first_plan={self.first_plan},"] * bool(self.first_plan)
         lines += [f"    chunk_rows={self.chunk_rows},"] * (self.chunk_rows != CHUNK_ROWS)
+        lines += ["    braces=True,"] * self.braces
         return "\n".join([*lines, ")"])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -250,10 +260,14 @@ class MigrationCase:
 
 
 @lru_cache(maxsize=4)
-def plans_of(scenario: Scenario) -> tuple[ContinuousQuery, list[Plan]]:
-    """The scenario's query and the first of its plans. Planning takes as long as running; the last few are kept."""
+def plans_of(scenario: Scenario, braces: bool = False) -> tuple[ContinuousQuery, list[Plan]]:
+    """The scenario's query and the first of its plans, then some with braces, if these are wanted.
+
+    Planning takes as long as running; the last few are kept.
+    """
     query = ContinuousQuery(scenario.query_text, scenario.streams)
-    return query, list(islice(query.plans(), MOST_PLANS))
+    plans = list(islice(query.plans(), MOST_PLANS))
+    return query, [*plans, *plans_with_braces(plans)] if braces else plans
 
 
 class _UndisturbedRun:
@@ -274,9 +288,9 @@ class _UndisturbedRun:
 
 
 @lru_cache(maxsize=4)
-def _undisturbed_run(scenario: Scenario, first_plan: int, chunk_rows: int) -> _UndisturbedRun:
+def _undisturbed_run(scenario: Scenario, first_plan: int, chunk_rows: int, braces: bool) -> _UndisturbedRun:
     """Kept, because several lists of changes are tried on one scenario."""
-    return _UndisturbedRun(MigrationCase(scenario, [], first_plan, chunk_rows))
+    return _UndisturbedRun(MigrationCase(scenario, [], first_plan, chunk_rows, braces))
 
 
 def simpler_cases(case: MigrationCase) -> Iterator[MigrationCase]:

@@ -75,7 +75,8 @@ class Failure:
 
     def made_again(self, choices: Choices) -> MigrationCase:
         """The case that other choices make, in the way in which this one's recording made its case."""
-        return random_case(choices, just_in_time=any(isinstance(change, Switch) for change in self.case.changes))
+        is_just_in_time = any(isinstance(change, Switch) for change in self.case.changes)
+        return random_case(choices, just_in_time=is_just_in_time, braces=self.case.braces)
 
     def code(self) -> str:
         """The case as a regression test."""
@@ -154,9 +155,11 @@ def trials(seed: int | str, cases: int = CASES_PER_SCENARIO) -> Iterator[Trial]:
     rows = expected.table.num_rows if isinstance(expected, SnapshotSeries) else expected.num_rows
     of_scenario = list(choices.recording)
     # A scenario without results can only show rows too many.
-    for number in range(cases if rows else 1):
+    count = cases if rows else 1
+    for number in range(count + count // 2):
         start = len(choices.recording)
-        case = random_changes(choices, scenario, just_in_time=_is_just_in_time(number))
+        # The last third of the lists has plans with multi-way joins as well.
+        case = random_changes(choices, scenario, just_in_time=_is_just_in_time(number), braces=number >= count)
         yield judged(case, of_scenario + choices.recording[start:], expected)
 
 
