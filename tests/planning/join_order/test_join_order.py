@@ -22,6 +22,13 @@ NAMES = ["a", "b", "c", "d"]
         ("a (b (c d))", "a (b (c d))"),
         ("a (b c) d", "a (b c) d"),
         ("A B C D", "a b c d"),
+        ("{a b c d}", "{a b c d}"),
+        ("{a b c}d", "{a b c} d"),
+        ("a{(b c) d}", "a {(b c) d}"),
+        ("{a b} ({c d})", "{a b} {c d}"),
+        ("{ {a b} c } d", "{{a b} c} d"),
+        ("{a b}:eddy {c d}:eager-stairs", "{a b}:eddy {c d}:eager-stairs"),
+        ("{a b c d}:fixed", "{a b c d}"),
     ],
 )
 def test_text_is_shown_with_the_fewest_parentheses(text: str, shown: str) -> None:
@@ -32,11 +39,12 @@ def test_text_is_shown_with_the_fewest_parentheses(text: str, shown: str) -> Non
 
 @given(st.data())
 def test_any_order_parses_back(data: st.DataObject) -> None:
-    parts = [JoinOrder.leaf(name) for name in ["a", "b c", 'd"', "(e)", "f"]]
+    parts = [JoinOrder.leaf(name) for name in ["a", "b c", 'd"', "(e)", "f", "{g", "}:h"]]
     while len(parts) > 1:
         left = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
         right = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
-        parts.append(JoinOrder.join(left, right))
+        routing = data.draw(st.sampled_from([None, "fixed", "eddy", "stairs", "eager-stairs"]))
+        parts.append(JoinOrder.join(left, right) if routing is None else JoinOrder.braces([left, right], routing))
     (order,) = parts
     assert parse_join_order(str(order), order.aliases) == order
 
@@ -47,6 +55,8 @@ def test_shapes_are_recognised() -> None:
     bushy = parse_join_order("(a b) (c d)", NAMES)
     assert not bushy.is_left_deep
     assert not bushy.is_right_deep
+    braces = parse_join_order("{a b} c d", NAMES)
+    assert braces.has_braces and not braces.is_left_deep and not bushy.has_braces
 
 
 def test_aliases_that_differ_in_case_only_are_told_apart() -> None:
@@ -68,6 +78,20 @@ def test_aliases_that_differ_in_case_only_are_told_apart() -> None:
         ),
         ("a b c c", '[M2002] join order "a b c c" names "c" twice\n  hint: Name each alias of the query once.'),
         ("(a b) (c d", '[M2002] join order "(a b) (c d" does not close a parenthesis'),
+        ("{a b} {c d", '[M2002] join order "{a b} {c d" does not close a brace'),
+        ("{a {b {c d}", '[M2002] join order "{a {b {c d}" does not close 2 braces'),
+        ("(a b} c d", '[M2002] join order "(a b} c d" closes a brace that it did not open'),
+        ("{a b) c d", '[M2002] join order "{a b) c d" closes a parenthesis that it did not open'),
+        ("a b {} c d", '[M2002] join order "a b {} c d" has braces around nothing'),
+        (
+            "{a} b c d",
+            '[M2002] join order "{a} b c d" has braces around a single input\n  hint: Join at least two in braces.',
+        ),
+        (
+            "{a b}:edy c d",
+            '[M2002] join order "{a b}:edy c d" asks for the routing "edy"\n'
+            '  detail: There are "fixed", "eddy", "stairs", "eager-stairs".\n  hint: Did you mean "eddy"?',
+        ),
         ("((a b) (c d", '[M2002] join order "((a b) (c d" does not close 2 parentheses'),
         ("a b) c d", '[M2002] join order "a b) c d" closes a parenthesis that it did not open'),
         ("a () b c d", '[M2002] join order "a () b c d" has parentheses around nothing'),

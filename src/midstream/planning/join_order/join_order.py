@@ -8,9 +8,9 @@
 
 Aliases stand side by side; parentheses group. Without parentheses the order is left-deep: ``a b c`` is ``(a b) c``.
 Braces join all that is inside at once, without intermediate results: ``{a b c} d`` is a multi-way join of a, b and c,
-whose results are joined with d. An alias that is no plain word is written in double quotes. A text names all aliases of
-one SELECT's FROM clause, each once; which SELECT it speaks of in a query with several is in
-``planning/join_order/plan_with_join_order``.
+whose results are joined with d. ``{a b c}:eddy d`` says who routes rows inside the braces. An alias that is no plain
+word is written in double quotes. A text names all aliases of one SELECT's FROM clause, each once; which SELECT it
+speaks of in a query with several is in ``planning/join_order/plan_with_join_order``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import cast, get_args
 
 from midstream.algebra.plan import Routing
 from midstream.errors import BadJoinOrder, did_you_mean, quoted
 
 __all__ = ["JoinOrder", "parse_join_order"]
 
-_TOKEN = re.compile(r'"(?:[^"]|"")*"|[(){}]|[^\s(){}"]+|"')
+_TOKEN = re.compile(r'"(?:[^"]|"")*"|}(?::[^\s(){}"]*)?|[(){]|[^\s(){}"]+|"')
 _PLAIN = re.compile(r'[^\s(){}"]+')
 _CLOSES = {")": "(", "}": "{"}
 _BRACKETS = {"(": ("a parenthesis", "parentheses"), "{": ("a brace", "braces")}
@@ -92,19 +93,26 @@ class JoinOrder:
         return self.sides or self.parts or ()
 
     @property
+    def aliases_in_braces(self) -> frozenset[str]:
+        """The aliases that a multi-way join combines."""
+        if self.parts is not None:
+            return frozenset(self.aliases)
+        return frozenset[str]().union(*(part.aliases_in_braces for part in self.inputs))
+
+    @property
     def has_braces(self) -> bool:
         """Whether a multi-way join is among the joins."""
-        return self.parts is not None or any(part.has_braces for part in self.inputs)
+        return bool(self.aliases_in_braces)
 
-    def routed(self, routing: Routing, probe_orders: ProbeOrders = ()) -> JoinOrder:
-        """The order with this routing in all its braces; each takes the probe orders of its own inputs."""
+    def routed(self, routing: Routing | None, probe_orders: ProbeOrders = ()) -> JoinOrder:
+        """The order with this routing in all its braces, if one is given; each takes its inputs' probe orders."""
         if self.alias is not None:
             return self
         inputs = tuple(part.routed(routing, probe_orders) for part in self.inputs)
         if self.sides is not None:
             return JoinOrder.join(*inputs)
         own = tuple(item for item in probe_orders if any(item[0] in part.aliases for part in inputs))
-        return JoinOrder.braces(inputs, routing, own)
+        return JoinOrder.braces(inputs, routing or self.routing, own)
 
     @property
     def is_left_deep(self) -> bool:
@@ -149,7 +157,7 @@ class JoinOrder:
         texts = [str(part) if part.sides is None else f"({part})" for part in self.inputs]
         if self.sides is not None:
             return f"{self.sides[0]} {texts[1]}"
-        return "{" + " ".join(texts) + "}"
+        return "{" + " ".join(texts) + "}" + (f":{self.routing}" if self.routing != "fixed" else "")
 
 
 def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
@@ -161,8 +169,8 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
         if token in _BRACKETS:
             groups.append([])
             opened.append(token)
-        elif token in _CLOSES:
-            bracket = _CLOSES[token]
+        elif token[0] in _CLOSES:
+            bracket = _CLOSES[token[0]]
             one, several = _BRACKETS[bracket]
             if not opened or opened[-1] != bracket:
                 raise BadJoinOrder(f'join order "{text}" closes {one} that it did not open')
@@ -174,7 +182,10 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
                 raise BadJoinOrder(
                     f'join order "{text}" has braces around a single input', hint="Join at least two in braces."
                 )
-            groups[-1].append(JoinOrder.braces(closed) if bracket == "{" else JoinOrder.left_deep(closed))
+            if bracket == "{":
+                groups[-1].append(JoinOrder.braces(closed, _routing(token, text)))
+            else:
+                groups[-1].append(JoinOrder.left_deep(closed))
         else:
             alias = _known_alias(token, text, aliases)
             if alias in seen:
@@ -201,6 +212,18 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
             hint="Name each alias of the query once.",
         )
     return JoinOrder.left_deep(groups[0])
+
+
+def _routing(token: str, text: str) -> Routing:
+    """The routing that a closing brace names."""
+    name = token[2:] if len(token) > 1 else "fixed"
+    if name not in get_args(Routing):
+        raise BadJoinOrder(
+            f'join order "{text}" asks for the routing "{name}"',
+            detail=f"There are {quoted(get_args(Routing))}.",
+            hint=did_you_mean(name, get_args(Routing)),
+        )
+    return cast(Routing, name)
 
 
 def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:

@@ -48,7 +48,11 @@ def plan_with_join_order(
     def choose(graph: JoinGraph) -> JoinOrder:
         if frozenset(graph.names) not in matching:
             return default_join_order(graph)
-        return parse_join_order(text, graph.names).routed(routing or "fixed", probes)
+        order = parse_join_order(text, graph.names)
+        outside = [alias for alias, _ in probes if alias not in order.aliases_in_braces]
+        if outside:
+            raise BadJoinOrder(f'there are no braces around "{outside[0]}" in join order "{text}"')
+        return order.routed(routing, probes)
 
     return map_join_blocks(plan, choose)
 
@@ -81,5 +85,5 @@ def _parses(text: str, names: Sequence[str]) -> bool:
 
 def _closest(text: str, graphs: Sequence[JoinGraph]) -> JoinGraph:
     """The block that the text most likely means: it shares the most names, the outermost first."""
-    words = {word.strip('"').lower() for word in re.sub(r"[(){}]", " ", text).split()}
+    words = {word.strip('"').lower() for word in re.sub(r"[({]|\)|}(:\S*)?", " ", text).split()}
     return max(graphs, key=lambda graph: len(words & {name.lower() for name in graph.names}))
