@@ -33,7 +33,7 @@ def sizes(ab: float, bc: float, *, spread: float = 0.0, rows: int = 30_000, sile
     increments[mask["a"] | mask["b"]] = ab * around
     increments[mask["b"] | mask["c"]] = bc * around[::-1]
     increments[graph.everything] = np.full(16, 100.0)
-    return PlanSizes(rows, {top.identity: BlockSizes(graph.names, (rows * 3.0,) * 3, increments)}, {}, silent)
+    return PlanSizes(rows, {top.identity: BlockSizes(graph.names, (rows * 3.0,) * 3, increments)}, silent)
 
 
 def controller(**options) -> Controller:

@@ -69,7 +69,7 @@ def test_measurements_take_their_share():
         if push >= 2 * WINDOW:
             measurements += is_measured
             seconds += is_measured * measuring.seconds
-            total += measuring._push_seconds()
+            total += measuring.push_seconds(measuring.statistics.latest_push())
     assert measurements >= 1
     # One may have been due already.
     assert seconds - measuring.seconds <= 0.1 * total
@@ -80,7 +80,7 @@ def test_streams_that_change_all_the_time_do_not_cost_more_than_the_credit_and_h
     for push, is_measured, measuring in pushed(
         80, lambda p: FEW if p % 4 == 3 else MANY, Adaptation(measure_share=0.0)
     ):
-        seconds = measuring._push_seconds()
+        seconds = measuring.push_seconds(measuring.statistics.latest_push())
         first = seconds if first is None else min(first, seconds)
         if push >= WINDOW:
             measurements += is_measured

@@ -355,7 +355,6 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
         if not node.inputs or node.key in found:
             continue
         rows = node.rows * per_row
-        counted = None if node.is_derived else compared.sizes.counted.get(frozenset(node.inputs))
         found[node.key] = ConsideredJoin(
             inputs=node.inputs,
             rows=float(rows.mean()),
@@ -364,7 +363,7 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
             in_force=node.key in now,
             in_best=node.key in best,
             is_measured=node.is_measured,
-            counted=None if counted is None else counted * per_row,
+            counted=None if node.counted is None else node.counted * per_row,
         )
     return list(found.values())
 
