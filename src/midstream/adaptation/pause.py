@@ -7,9 +7,12 @@ or plans compared may fail a push. A failure that comes again makes the pauses l
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 __all__ = ["Pause"]
 
+Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
 _FIRST, _LONGEST = 16, 4_096
 
@@ -25,6 +28,19 @@ class Pause:
     def is_over(self, push: int) -> bool:
         """Whether adaptation is to be tried after this push."""
         return push >= self._until
+
+    def attempt(self, push: int, work: Callable[[], Result], note_failure: Callable[[str], None]) -> Result | None:
+        """What the work gives; None during a pause, and if the work fails.
+
+        A failure begins a pause, and ``note_failure`` is told in a sentence what happened.
+        """
+        if not self.is_over(push):
+            return None
+        try:
+            return work()
+        except Exception as problem:
+            note_failure(self.begin(problem, push))
+            return None
 
     def begin(self, problem: Exception, push: int) -> str:
         """Pause because of this problem, which is being handled; what happened, in a sentence."""

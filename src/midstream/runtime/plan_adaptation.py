@@ -218,12 +218,12 @@ class PlanAdaptation:
                 return
             self._note_failures(controller, plan, metrics)
             measured = self._measured(in_force)
-            if not measured or not self._pause.is_over(metrics.batches):
+            if not measured:
                 return
             before = controller.state.number
-            proposal = None
-            try:
-                proposal = controller.consider(
+            proposal = self._pause.attempt(
+                metrics.batches,
+                lambda: controller.consider(
                     plan,
                     [sent.sizes() for _, sent, _ in measured],
                     [rows for _, _, rows in measured],
@@ -231,10 +231,9 @@ class PlanAdaptation:
                     metrics.watermark,
                     [number for number, _, _ in measured],
                     self._changes.shapes(),
-                )
-            except Exception as problem:
-                reason = self._pause.begin(problem, metrics.batches)
-                controller.note_failure(plan, reason, metrics.batches, metrics.watermark)
+                ),
+                lambda reason: controller.note_failure(plan, reason, metrics.batches, metrics.watermark),
+            )
             if controller.state.number == before:
                 return
             if proposal is not None:
