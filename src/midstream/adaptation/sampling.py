@@ -35,10 +35,10 @@ from midstream.engine.expressions.evaluate import truth
 from midstream.engine.kernels import Ints
 from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.join import JoinOperator
-from midstream.engine.operators.join_side import JoinSide, UnsortedSide
+from midstream.engine.operators.join_side import JoinSide, Lookup
 from midstream.engine.operators.materialize import MaterializeOperator
 from midstream.engine.operators.operator import Operator
-from midstream.engine.operators.state_handle import StateInventory
+from midstream.engine.operators.state_handle import StateInventory, StateKey
 from midstream.engine.operators.stateless import ColumnProjection, SelectOperator
 from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
@@ -328,7 +328,7 @@ class _Indexes:
     def __init__(self, states: StateInventory, held: Callable[[int], Batch]) -> None:
         self._states = states
         self._held = cache(held)
-        self._unsorted: dict[tuple[str, ...], UnsortedSide] = {}
+        self._lookups: dict[StateKey, Lookup] = {}
 
     def met_by(self, tuples: Batch, step: _Step) -> JoinState:
         """A state with all tuples of the step's input that these can meet."""
@@ -336,9 +336,9 @@ class _Indexes:
         served = _served(self._states, side)
         if served is not None:
             return served.state
-        if side.state_key not in self._unsorted:
-            self._unsorted[side.state_key] = side.unsorted(self._held(step.added))
-        return self._unsorted[side.state_key].met_by(probing.keyed(tuples))
+        if side.state_key not in self._lookups:
+            self._lookups[side.state_key] = side.lookup(self._held(step.added))
+        return self._lookups[side.state_key](probing.keyed(tuples))
 
 
 def _served(states: StateInventory, needed: JoinSide) -> JoinSide | None:
