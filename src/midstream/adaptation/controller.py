@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from midstream.adaptation.decision_text import seconds_text
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
 from midstream.adaptation.policy import Adaptation
@@ -34,18 +35,9 @@ from midstream.planning.cost.cheapest_plan import cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound, standard_error
-from midstream.planning.join_order.reorder_joins import join_graphs
-from midstream.planning.shapes import shape_text
+from midstream.planning.shapes import plan_text
 
-__all__ = [
-    "MOST_DECISIONS",
-    "Controller",
-    "ControllerState",
-    "Proposal",
-    "duration_text",
-    "join_orders_text",
-    "plan_text",
-]
+__all__ = ["MOST_DECISIONS", "Controller", "ControllerState", "Proposal"]
 
 MOST_DECISIONS = 1_000
 """Decisions that are kept, the latest ones."""
@@ -316,33 +308,22 @@ class Controller:
             return "None of the strategies allowed can make the change within the pause allowed."
         if self.regret < policy.regret * cost.seconds:
             return (
-                f"The time lost so far ({duration_text(self.regret)}) does not yet exceed what the change costs "
-                f"({duration_text(cost.seconds)})."
+                f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed what the change costs "
+                f"({seconds_text(cost.seconds)})."
             )
         return ""
 
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
-            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
-            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one "
-            f"costs {duration_text(cost.seconds)}."
+            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {seconds_text(1_000 * best)} instead of '
+            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost since the last change, and this one "
+            f"costs {seconds_text(cost.seconds)}."
         )
 
 
 def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
     """What so many rows cost."""
     return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
-
-
-def join_orders_text(plan: Plan) -> str:
-    """The join orders of a plan's blocks, the outermost first."""
-    return "; ".join(str(graph.order) for graph in join_graphs(plan))
-
-
-def plan_text(plan: Plan) -> str:
-    """A plan in words: its join orders, and what stands below the joins."""
-    below = shape_text(plan)
-    return f"{join_orders_text(plan)}, {below}" if below else join_orders_text(plan)
 
 
 def _considered(compared: _Comparison) -> list[ConsideredJoin]:
@@ -366,15 +347,3 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
             counted=None if node.counted is None else node.counted * per_row,
         )
     return list(found.values())
-
-
-def duration_text(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> duration_text(0.00345), duration_text(12.5), duration_text(4e-7)
-    ('3.45 ms', '12.5 s', '0.4 µs')
-    """
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 100 else f"{seconds * factor:,.0f} {unit}"
-    raise AssertionError

@@ -160,9 +160,7 @@ class PlanAdaptation:
             return
         if number in self._reported:
             # The next micro-batch has begun, so all cells are done with the one before.
-            self._reported.clear()
-            self._is_ready |= self._has_new_sizes
-            self._has_new_sizes = False
+            self._complete_batch()
         self._reported.add(number)
         if known is None:
             # What the cell received before this process began was considered by the one before, or never will be.
@@ -179,9 +177,13 @@ class PlanAdaptation:
         if figures.measuring_failure is not None:
             self._failures.append((number, figures.measuring_failure))
         if len(self._reported) == self._count:
-            self._reported.clear()
-            self._is_ready |= self._has_new_sizes
-            self._has_new_sizes = False
+            self._complete_batch()
+
+    def _complete_batch(self) -> None:
+        """All cells are done with a micro-batch: what they have measured can be considered."""
+        self._reported.clear()
+        self._is_ready |= self._has_new_sizes
+        self._has_new_sizes = False
 
     def follow(self, query: str | None, history: Sequence[Migration]) -> None:
         """Note what became of the migrations of the query, which Spark knows by this id: of persons' and of its own."""
