@@ -17,7 +17,7 @@ __all__ = ["Adapter"]
 
 
 class Adapter:
-    """Measures and decides for a query in this process. What fails here fails nothing else."""
+    """Measures and decides for a query in this process. A failure here does not fail the push."""
 
     def __init__(
         self,

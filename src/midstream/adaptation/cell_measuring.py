@@ -14,7 +14,7 @@ __all__ = ["CellMeasuring"]
 
 
 class CellMeasuring:
-    """Measures the joins of a cell, and counts their hot keys. What fails is noted, and fails nothing else."""
+    """Measures the joins of a cell, and counts their hot keys. A failure is noted, and does not fail the cell."""
 
     def __init__(self, policy: Adaptation, executor: Executor) -> None:
         self.policy = policy

@@ -8,11 +8,11 @@ bounded by the time that was lost without them, however the streams behave, and 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order.
 
-Besides, nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
+Nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
 nothing about later rows), on too few rows, or for a gain that is too small: in the part of the plan that changes, which
 a gain over the whole plan would hide, and in the whole plan's time.
 
-The controller knows sizes and plans, no rows, no clock and no Spark. A query on Spark has several cells, each with
+The controller knows sizes and plans, but no rows, no clock and no Spark. A query on Spark has several cells, each with
 sizes of its own: a micro-batch takes as long as its slowest cell.
 """
 
@@ -245,8 +245,8 @@ class Controller:
     def _lost(self, saving: float, rows: int, measured: int) -> float:
         """What the rows since the last consideration could have saved.
 
-        The sizes speak of the latest rows. What was before them may have been as it was at the last consideration, or
-        as it is now: it counts with the smaller of the savings.
+        The sizes describe the latest rows. The rows before these may have been like those of the last consideration, or
+        like the latest: they count with the smaller of the two savings.
         """
         latest = min(rows, measured)
         return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
@@ -268,7 +268,7 @@ class Controller:
         slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
-            # The plan for what is to come, after a sudden change; whether it is worth its cost is said by what is.
+            # After a sudden change the plan is chosen for sizes to come; whether it is worth its cost, by those of now.
             candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes)
             if candidate not in candidates:
                 there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]

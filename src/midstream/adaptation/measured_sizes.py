@@ -125,7 +125,7 @@ def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
     """The sizes of a whole query: the sums over its cells of rows, increments and held tuples.
 
     Cells measure at different times, over spans of their own. So that a cell with a long span does not count for more,
-    what arrived and was produced is first brought to the same share of the rows in the windows in all cells. A row that
+    what arrived and was produced is first scaled to the same share of the rows in the windows in all cells. A row that
     was sent to several cells counts in each. An input is silent if it is in all cells.
     """
     if len(cells) == 1:

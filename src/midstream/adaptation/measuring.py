@@ -4,8 +4,8 @@ Measurements have a budget: a share of the time that pushes take, and half of th
 times what rows have taken at the least; each measurement brings that nearer to what they take now. A measurement is due
 when a share of the rows inside their windows is new since the last one, or when a join suddenly produces much more or
 less than at the last one, as soon as the budget suffices. It is made at once, and on credit, when the excess comes to
-as much as half a measurement, or if a change seems worthwhile by now: that only the process that decides can say.
-Credit is limited, so that streams which change all the time do not cost more than that.
+as much as half a measurement, or if a change seems worthwhile by now, which only the process that decides can know.
+Credit is limited, so that streams which keep changing do not cost more than that.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -28,11 +28,13 @@ __all__ = ["Measuring"]
 _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LEAST_JOIN_ROWS = 1_000
+"""Joins that produce fewer tuples in a push, before and after, do not count as changed."""
 _MOST_SAVED = 4
-"""Measurements whose time may be saved up, or spent before it is there."""
+"""How many measurements may be saved up for, or made on credit."""
 _USUAL = 1.25
-"""Pushes that cost so many times as much as others are nothing unusual."""
+"""A push that costs up to so many times as much per row as the cheapest one is nothing unusual."""
 _SHARE_OF_EXCESS = 0.5
+"""The share of the excess that may be spent on measurements."""
 
 
 class Measuring:
@@ -51,8 +53,9 @@ class Measuring:
         self._budget: float | None = None
         self._measurements = 0
         self._least_per_row = math.inf
-        """What a row has cost at the least, and what pushes took beyond the usual since the last measurement."""
+        """What a row has cost at the least."""
         self._excess = 0.0
+        """What pushes have cost beyond the usual since the last measurement."""
         self._outputs: dict[JoinKey, float] = {}
         """By join: its output at the last measurement, see :meth:`_output`."""
         self._rows_since_change = 0
@@ -94,7 +97,7 @@ class Measuring:
     def _measure(self, has_changed: bool) -> PlanSizes:
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
-        # What was before a sudden change is not to be mixed with what is now.
+        # Rows from before a sudden change must not be mixed with those after it.
         least_span = self.policy.least_rows if has_changed else None
         is_steady = self._rows_since_change >= self.statistics.held_rows()
         return self.statistics.measure(self.policy.sample_rows, generator, least_span, is_steady)

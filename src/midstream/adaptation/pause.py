@@ -1,7 +1,7 @@
 """What happens when adaptation itself fails: it is logged and counted, and adaptation pauses. The query goes on.
 
 A plan in force gives the right results, whatever is known about it. So nothing that goes wrong while joins are measured
-or plans compared may fail a push. A failure that comes again makes the pauses longer.
+or plans compared may fail a push. Each further failure makes the pauses longer.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ class Pause:
         return reason
 
     def extend(self, push: int) -> None:
-        """Pause from this push on, because something failed elsewhere."""
+        """Pause from this push on; the next pause is twice as long."""
         self._until = push + self._length
         self._length = min(_LONGEST, 2 * self._length)

@@ -1,6 +1,6 @@
-"""Statistics of a running query: what arrived lately, and the sizes of its joins, of the plan in force and of others.
+"""Statistics of a running query: what arrived recently, and the sizes of its joins, of the plan in force and of others.
 
-``QueryStatistics`` is told of every push. It marks how far the inputs are, so that a measurement has a *span*: the
+``QueryStatistics`` follows every push. It marks how far the inputs are, so that a measurement has a *span*: the
 latest pushes that brought at least an eighth of the rows inside their windows, or fewer where something has just
 changed. Nothing is stored for it: after a restart or a migration the windows are there, and the next pushes make a new
 span.
@@ -26,7 +26,7 @@ __all__ = ["JoinKey", "Push", "QueryStatistics"]
 
 MOST_MARKS = 64
 SPAN_SHARE = 1 / 8
-"""Which share of the rows inside their windows a span has, if it is made of several pushes."""
+"""The share of the rows inside their windows that a span has, if it is made of several pushes."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 MOST_SHAPES = 16
+"""Shapes that are compared, the default plan's first."""
 _MOST_VARIANTS = 128
 
 
@@ -65,7 +66,7 @@ def plan_text(plan: Plan) -> str:
 def shape_text(plan: Plan) -> str:
     """What stands below the joins, in words; empty if nothing does.
 
-    Subqueries have names: what stands in them, and not directly at the inputs of joins, is not meant.
+    Only what stands directly at the inputs of joins counts, not what a subquery contains.
     """
     return " and ".join(dict.fromkeys(f"{operator} below the joins" for operator in _below_joins(plan)))
 
