@@ -20,9 +20,9 @@ import msgspec
 from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Tables, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
-from midstream.adaptation.controller import join_orders_text
 from midstream.algebra.plan import Join, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.shapes import join_orders_text
 from midstream.runtime.local_run import LocalRun
 
 __all__ = ["main"]

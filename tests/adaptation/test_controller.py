@@ -8,10 +8,11 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.adaptation import Adaptation
-from midstream.adaptation.controller import Controller, join_orders_text
+from midstream.adaptation.controller import Controller
 from midstream.errors import BadOption
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+from midstream.planning.shapes import join_orders_text
 
 QUERY = ContinuousQuery(
     "SELECT a.t AS t FROM a [RANGE 100], b [RANGE 100], c [RANGE 100] WHERE a.x = b.x AND b.y = c.y",
@@ -33,7 +34,7 @@ def sizes(ab: float, bc: float, *, spread: float = 0.0, rows: int = 30_000, sile
     increments[mask["a"] | mask["b"]] = ab * around
     increments[mask["b"] | mask["c"]] = bc * around[::-1]
     increments[graph.everything] = np.full(16, 100.0)
-    return PlanSizes(rows, {top.identity: BlockSizes(graph.names, (rows * 3.0,) * 3, increments)}, {}, silent)
+    return PlanSizes(rows, {top.identity: BlockSizes(graph.names, (rows * 3.0,) * 3, increments)}, silent)
 
 
 def controller(**options) -> Controller:

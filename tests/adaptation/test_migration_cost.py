@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from midstream import ContinuousQuery, Stream
 from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
-from midstream.adaptation.statistics import join_blocks
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes
+from midstream.planning.join_order.reorder_joins import join_blocks
 
 QUERY = ContinuousQuery(
     "SELECT a.t AS t FROM a [RANGE 1000], b [RANGE 1000], c [RANGE 1000] WHERE a.x = b.x AND b.y = c.y",
@@ -30,7 +30,10 @@ def compared(held_ab: float, results: float) -> tuple[PlanSizes, tuple[PlanCost,
     increments = {A: 1e3, B: 1e3, C: 1e3, A | B: held_ab / 5, B | C: 1e6, A | B | C: results}
     (block,) = join_blocks(OLD)
     sizes = BlockSizes(
-        ("a", "b", "c"), (1e4,) * 3, {k: np.full(2, v) for k, v in increments.items()}, {A | B: held_ab, B | C: 1e6}
+        ("a", "b", "c"),
+        (1e4,) * 3,
+        {k: np.full(2, v) for k, v in increments.items()},
+        held_sets={A | B: held_ab, B | C: 1e6},
     )
     plan_sizes = PlanSizes(3_000, {block.identity: sizes})
     costs = [plan_cost(plan, plan_sizes, COEFFICIENTS) for plan in (OLD, NEW)]

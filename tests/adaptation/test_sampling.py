@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +13,16 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.adaptation.sampling import GROUPS
 from midstream.adaptation.statistics import QueryStatistics
-from midstream.planning.cost.sizes import standard_error
+from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.explain_cost import explain_cost
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes, standard_error
+from midstream.planning.join_order.join_graph import bits
 from midstream.testing.choices import SeededChoices
 from tests.adaptation.skew import q_errors
 from tests.property.random_joins import random_joins, random_rows
 
 ALL = 1_000_000
+T = TypeVar("T")
 
 
 def chain(window: int = 1_000_000) -> ContinuousQuery:
@@ -44,10 +50,16 @@ def rows(
 def measured(run, statistics: QueryStatistics, sample_rows: int, seed: int = 0):
     sizes = statistics.measure(sample_rows, np.random.default_rng(seed))
     (block,) = sizes.blocks.values()
-    return sizes, {
-        frozenset(name for place, name in enumerate(block.names) if inputs >> place & 1): replicates
-        for inputs, replicates in block.increments.items()
-    }
+    return sizes, by_names(block, block.increments)
+
+
+def by_names(block: BlockSizes, by_inputs: Mapping[int, T]) -> dict[frozenset[str], T]:
+    return {frozenset(block.names[place] for place in bits(inputs)): value for inputs, value in by_inputs.items()}
+
+
+def counted(sizes: PlanSizes) -> dict[frozenset[str], int]:
+    (block,) = sizes.blocks.values()
+    return by_names(block, block.counted)
 
 
 @pytest.mark.parametrize("order", ["a b c d", "a b (c d)", "d c b a", "b c a d"])
@@ -60,8 +72,8 @@ def test_all_rows_drawn_give_the_exact_sizes_of_all_subsets(order):
         run.push(rows(query, generator, 100 * push, 60, 20))
         statistics.follow(run._cell.executor)
     sizes, found = measured(run, statistics, ALL)
-    assert sizes.counted
-    for names, count in sizes.counted.items():
+    assert counted(sizes)
+    for names, count in counted(sizes).items():
         assert _uncorrected(found, names, sizes) == pytest.approx(count, rel=1e-9), names
     expected = {"a": 60, "b": 60, "c": 60, "d": 60}
     assert {next(iter(n)): round(r.mean()) for n, r in found.items() if len(n) == 1} == expected
@@ -78,7 +90,7 @@ def _counts_by_other_orders(query: ContinuousQuery) -> dict[frozenset[str], int]
         for push in range(4):
             run.push(rows(query, generator, 100 * push, 60, 20))
             statistics.follow(run._cell.executor)
-        counts |= statistics.measure(16, np.random.default_rng(0)).counted
+        counts |= counted(statistics.measure(16, np.random.default_rng(0)))
     return counts
 
 
@@ -114,7 +126,7 @@ def test_random_joins_are_measured_exactly_if_all_rows_are_drawn():
         if not is_measurable:
             continue
         sizes, found = measured(run, statistics, ALL, seed)
-        for names, count in sizes.counted.items():
+        for names, count in counted(sizes).items():
             if names in found:
                 assert _uncorrected(found, names, sizes) == pytest.approx(count, rel=1e-9), (seed, query.text, names)
                 compared += count > 0 and len(names) < len(query.streams)
@@ -151,8 +163,7 @@ def test_a_hot_key_does_not_make_a_sample_large():
         run.push(tables)
         statistics.follow(run._cell.executor)
     sizes, found = measured(run, statistics, 32)
-    counted = sizes.counted[frozenset("ab")]
-    assert found[frozenset("ab")].mean() == pytest.approx(counted, rel=0.5)
+    assert found[frozenset("ab")].mean() == pytest.approx(counted(sizes)[frozenset("ab")], rel=0.5)
     assert found[frozenset("abcd")].mean() == 0
 
 
@@ -164,7 +175,7 @@ def test_what_has_ended_since_is_allowed_for():
         run.push(rows(query, generator, 100 * push, 300, 100))
         statistics.follow(run._cell.executor)
     sizes, found = measured(run, statistics, ALL)
-    for names, count in sizes.counted.items():
+    for names, count in counted(sizes).items():
         assert found[names].mean() == pytest.approx(count, rel=0.35), names
 
 
@@ -277,3 +288,11 @@ def test_two_blocks_with_the_same_aliases_are_told_apart():
     produced = sorted(float(block.increments[3].mean()) for block in sizes.blocks.values())
     # The latest push: 20 x 20 - 10 x 10 pairs, and 6 x 4 - 3 x 2.
     assert produced == [18.0, 300.0]
+    assert sorted(block.counted[3] for block in sizes.blocks.values()) == [18, 300]
+    explained = explain_cost(run.plan, sizes, CostCoefficients())
+    per_thousand = [f"{1_000 * count / sizes.rows:,.0f}" for count in (300, 18)]
+    for rows_shown in per_thousand:
+        assert f"{rows_shown} rows ± 0 per 1,000, counted {rows_shown} (q-error 1.00)" in explained
+    push = statistics.latest_push()
+    assert push.rows == 25
+    assert sorted(counts.produced for counts in push.joins.values()) == [18, 300]

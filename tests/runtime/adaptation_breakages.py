@@ -10,7 +10,7 @@ import sys
 from tests.runtime.breakages import DURABLE, LIVE, REPORTING, fault, main
 
 DRIVER, TESTS = "runtime/plan_adaptation.py", "tests/runtime/test_plan_adaptation.py"
-CELL, ADAPTER, CONTROLLER = "adaptation/cell_measuring.py", "adaptation/adapter.py", "adaptation/controller.py"
+CELL, PAUSE, CONTROLLER = "adaptation/cell_measuring.py", "adaptation/pause.py", "adaptation/controller.py"
 MEASURING, WHEN = "adaptation/measuring.py", "tests/adaptation/test_measuring.py"
 RUNNING, CELLS = "tests/adaptation/test_failing.py", "tests/runtime/test_measuring_cells.py"
 
@@ -86,12 +86,12 @@ ALL = (
         f"{TESTS}::test_the_log_is_bounded_and_a_torn_line_is_nothing",
     ),
     fault(
-        "a failing measurement fails the push", ADAPTER,
+        "a failing measurement fails the push", PAUSE,
         "except Exception as problem:", "except ArithmeticError as problem:",
         f"{RUNNING}::test_a_failing_measurement_does_not_fail_the_push",
     ),
     fault(
-        "a failing measurement fails the cell", CELL,
+        "a failing measurement fails the cell", PAUSE,
         "except Exception as problem:", "except ArithmeticError as problem:",
         f"{CELLS}::test_a_cell_whose_measuring_fails_goes_on",
     ),
@@ -101,7 +101,7 @@ ALL = (
         f"{CELLS}::test_the_driver_keeps_the_plan_while_a_cell_cannot_measure",
     ),
     fault(
-        "adaptation does not pause after a failure", "adaptation/pause.py",
+        "adaptation does not pause after a failure", PAUSE,
         "return push >= self._until", "return True",
         f"{RUNNING}::test_a_failing_measurement_does_not_fail_the_push",
     ),

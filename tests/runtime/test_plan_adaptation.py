@@ -14,11 +14,11 @@ from midstream import Stream
 from midstream.adaptation import Adaptation
 from midstream.adaptation.controller import MOST_DECISIONS
 from midstream.adaptation.measured_sizes import MeasuredSizes
-from midstream.adaptation.statistics import join_blocks
 from midstream.algebra.plan_json import plan_to_json
 from midstream.migration.record import MigrationFigures
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes
-from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.join_graph import JoinGraph, bits
+from midstream.planning.join_order.reorder_joins import join_blocks
 from midstream.planning.partitioning import partition
 from midstream.runtime import plan_adaptation
 from midstream.runtime.control import ControlDirectory
@@ -379,8 +379,11 @@ def test_a_cell_reports_sizes_when_it_has_measured_them():
     assert [one.rows_received for one in found] == [150, 300, 450, 600]
     measured = found[-1].sizes.sizes()
     assert measured.rows >= 150
-    counted = dict(measured.counted)
-    assert set(counted) == {frozenset("ab"), frozenset("abc")}
+    (block,) = measured.blocks.values()
+    assert {frozenset(block.names[place] for place in bits(inputs)) for inputs in block.counted} == {
+        frozenset("ab"),
+        frozenset("abc"),
+    }
     cell.run({})
     assert cell.durable.figures().sizes is None
     assert lone(None).durable.figures().sizes is None

@@ -17,7 +17,7 @@ __all__ = ["Adapter"]
 
 
 class Adapter:
-    """Measures and decides for a query in this process. What fails here fails nothing else."""
+    """Measures and decides for a query in this process. A failure here does not fail the push."""
 
     def __init__(
         self,
@@ -34,20 +34,18 @@ class Adapter:
         """The latest sizes."""
         self._pause = Pause()
         self._measuring: Measuring | None = None
-        self._try(executor, 0, 0, None)
+        # The first span begins with the query.
+        self.after_push(executor, 0, 0, None)
 
     def after_push(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         """Note a push that brought so many rows; the change of plan that should be made now, if any."""
-        return self._try(executor, rows, push, watermark) if self._pause.is_over(push) else None
 
-    def _try(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
-        try:
-            return self._consider(executor, rows, push, watermark)
-        except Exception as problem:
+        def note_failure(reason: str) -> None:
             # Whatever was being measured is forgotten: the next pushes make a new span.
             self._measuring = None
-            self.controller.note_failure(executor.plan, self._pause.begin(problem, push), push, watermark)
-            return None
+            self.controller.note_failure(executor.plan, reason, push, watermark)
+
+        return self._pause.attempt(push, lambda: self._consider(executor, rows, push, watermark), note_failure)
 
     def _consider(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         if self._measuring is None:

@@ -14,7 +14,7 @@ __all__ = ["CellMeasuring"]
 
 
 class CellMeasuring:
-    """Measures the joins of a cell, and counts their hot keys. What fails is noted, and fails nothing else."""
+    """Measures the joins of a cell, and counts their hot keys. A failure is noted, and does not fail the cell."""
 
     def __init__(self, policy: Adaptation, executor: Executor) -> None:
         self.policy = policy
@@ -26,7 +26,8 @@ class CellMeasuring:
         self._measuring: Measuring | None = None
         self._hot_keys = HotKeyCounter()
         self._batches = 0
-        self._try(executor, None)
+        # The first span begins with the query.
+        self._try(executor, 0)
 
     def after_batch(self, executor: Executor, rows: int) -> None:
         """Measure the joins if that is due, after a micro-batch that brought so many rows."""
@@ -35,21 +36,20 @@ class CellMeasuring:
         if self._batches > 1:
             # What failed before the first micro-batch is reported with it.
             self.failure = None
-        if self._pause.is_over(self._batches):
-            self._try(executor, rows)
+        self._try(executor, rows)
 
-    def _try(self, executor: Executor, rows: int | None) -> None:
-        try:
-            self._measure(executor, rows)
-        except Exception as problem:
-            self.failure = self._pause.begin(problem, self._batches)
-            self._measuring = None
+    def _try(self, executor: Executor, rows: int) -> None:
+        self._pause.attempt(self._batches, lambda: self._measure(executor, rows), self._note_failure)
 
-    def _measure(self, executor: Executor, rows: int | None) -> None:
+    def _note_failure(self, reason: str) -> None:
+        self.failure = reason
+        self._measuring = None
+
+    def _measure(self, executor: Executor, rows: int) -> None:
         if self._measuring is None:
             self._measuring = Measuring(self.policy, self.policy.coefficients or CostCoefficients(), executor)
             return
-        sizes = self._measuring.after_push(executor, rows or 0)
+        sizes = self._measuring.after_push(executor, rows)
         if sizes is not None:
             keys = self._hot_keys.after_measurement(executor, self._measuring.seconds)
             self.sizes = MeasuredSizes.of(sizes, keys)

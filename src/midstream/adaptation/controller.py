@@ -8,11 +8,11 @@ bounded by the time that was lost without them, however the streams behave, and 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order.
 
-Besides, nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
+Nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
 nothing about later rows), on too few rows, or for a gain that is too small: in the part of the plan that changes, which
 a gain over the whole plan would hide, and in the whole plan's time.
 
-The controller knows sizes and plans, no rows, no clock and no Spark. A query on Spark has several cells, each with
+The controller knows sizes and plans, but no rows, no clock and no Spark. A query on Spark has several cells, each with
 sizes of its own: a micro-batch takes as long as its slowest cell.
 """
 
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from midstream.adaptation.decision_text import seconds_text
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
 from midstream.adaptation.policy import Adaptation
@@ -34,18 +35,9 @@ from midstream.planning.cost.cheapest_plan import cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound, standard_error
-from midstream.planning.join_order.reorder_joins import join_graphs
-from midstream.planning.shapes import shape_text
+from midstream.planning.shapes import plan_text
 
-__all__ = [
-    "MOST_DECISIONS",
-    "Controller",
-    "ControllerState",
-    "Proposal",
-    "duration_text",
-    "join_orders_text",
-    "plan_text",
-]
+__all__ = ["MOST_DECISIONS", "Controller", "ControllerState", "Proposal"]
 
 MOST_DECISIONS = 1_000
 """Decisions that are kept, the latest ones."""
@@ -253,8 +245,8 @@ class Controller:
     def _lost(self, saving: float, rows: int, measured: int) -> float:
         """What the rows since the last consideration could have saved.
 
-        The sizes speak of the latest rows. What was before them may have been as it was at the last consideration, or
-        as it is now: it counts with the smaller of the savings.
+        The sizes describe the latest rows. The rows before these may have been like those of the last consideration, or
+        like the latest: they count with the smaller of the two savings.
         """
         latest = min(rows, measured)
         return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
@@ -276,7 +268,7 @@ class Controller:
         slowest = work.index(max(work))
         candidates: dict[Plan, float] = {}
         for one in cells:
-            # The plan for what is to come, after a sudden change; whether it is worth its cost is said by what is.
+            # After a sudden change the plan is chosen for sizes to come; whether it is worth its cost, by those of now.
             candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes)
             if candidate not in candidates:
                 there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
@@ -316,33 +308,22 @@ class Controller:
             return "None of the strategies allowed can make the change within the pause allowed."
         if self.regret < policy.regret * cost.seconds:
             return (
-                f"The time lost so far ({duration_text(self.regret)}) does not yet exceed what the change costs "
-                f"({duration_text(cost.seconds)})."
+                f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed what the change costs "
+                f"({seconds_text(cost.seconds)})."
             )
         return ""
 
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
-            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {duration_text(1_000 * best)} instead of '
-            f"{duration_text(1_000 * now)}; {duration_text(self.regret)} were lost since the last change, and this one "
-            f"costs {duration_text(cost.seconds)}."
+            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {seconds_text(1_000 * best)} instead of '
+            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost since the last change, and this one "
+            f"costs {seconds_text(cost.seconds)}."
         )
 
 
 def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
     """What so many rows cost."""
     return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
-
-
-def join_orders_text(plan: Plan) -> str:
-    """The join orders of a plan's blocks, the outermost first."""
-    return "; ".join(str(graph.order) for graph in join_graphs(plan))
-
-
-def plan_text(plan: Plan) -> str:
-    """A plan in words: its join orders, and what stands below the joins."""
-    below = shape_text(plan)
-    return f"{join_orders_text(plan)}, {below}" if below else join_orders_text(plan)
 
 
 def _considered(compared: _Comparison) -> list[ConsideredJoin]:
@@ -355,7 +336,6 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
         if not node.inputs or node.key in found:
             continue
         rows = node.rows * per_row
-        counted = None if node.is_derived else compared.sizes.counted.get(frozenset(node.inputs))
         found[node.key] = ConsideredJoin(
             inputs=node.inputs,
             rows=float(rows.mean()),
@@ -364,18 +344,6 @@ def _considered(compared: _Comparison) -> list[ConsideredJoin]:
             in_force=node.key in now,
             in_best=node.key in best,
             is_measured=node.is_measured,
-            counted=None if counted is None else counted * per_row,
+            counted=None if node.counted is None else node.counted * per_row,
         )
     return list(found.values())
-
-
-def duration_text(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> duration_text(0.00345), duration_text(12.5), duration_text(4e-7)
-    ('3.45 ms', '12.5 s', '0.4 µs')
-    """
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 100 else f"{seconds * factor:,.0f} {unit}"
-    raise AssertionError

@@ -16,8 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, SymmetricalLogLocator
 
-from midstream.adaptation.controller import duration_text
-from midstream.adaptation.decision_text import decisions_with_text
+from midstream.adaptation.decision_text import decisions_with_text, seconds_text
 from midstream.adaptation.decisions import Decision
 from midstream.report_page import PLOT_SETTINGS, inline_svg
 
@@ -78,7 +77,7 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
     regret.set_xlabel("push (on Spark: micro-batch)")
     regret.xaxis.set_major_locator(MaxNLocator(integer=True))
     for plot in (costs, regret):
-        plot.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration_text(seconds)))
+        plot.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: seconds_text(seconds)))
         plot.yaxis.set_minor_formatter(NullFormatter())
         _mark_changes(plot, decisions)
         plot.legend(fontsize=8, loc="best", framealpha=0.85)

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstream.adaptation.controller import duration_text
-from midstream.adaptation.decision_text import decisions_with_text
+from midstream.adaptation.decision_text import decisions_with_text, seconds_text
 from midstream.adaptation.decisions import Decision
 from midstream.errors import BadOption, NoDecisions, PackageMissing
 from midstream.installation import install_command
@@ -64,8 +63,8 @@ def decision_table(decisions: Iterable[Decision]) -> str:
             str(decision.number),
             f"{decision.push:,}",
             decision.outcome,
-            duration_text(decision.regret),
-            "" if decision.strategy is None else duration_text(decision.migration),
+            seconds_text(decision.regret),
+            "" if decision.strategy is None else seconds_text(decision.migration),
             text,
         )
         for decision, text in decisions_with_text(decisions)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 
-__all__ = ["decision_text", "decisions_with_text"]
+__all__ = ["decision_text", "decisions_with_text", "seconds_text"]
 
 
 def decision_text(decision: Decision, before: Decision | None = None) -> str:
@@ -27,6 +27,18 @@ def decisions_with_text(decisions: Iterable[Decision]) -> Iterator[tuple[Decisio
     for decision in decisions:
         yield decision, decision_text(decision, before)
         before = decision
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> seconds_text(0.00345), seconds_text(12.5), seconds_text(4e-7)
+    ('3.45 ms', '12.5 s', '0.4 µs')
+    """
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 100 else f"{seconds * factor:,.0f} {unit}"
+    raise AssertionError
 
 
 def _outcome(decision: Decision) -> str:

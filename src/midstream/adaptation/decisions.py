@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a change would cost."""
     strategy: str | None = None
     cell: int | None = None
-    """On Spark: the cell that has the most work with the plan in force, by which was decided."""
+    """On Spark: the cell that has the most work with the plan in force; the decision is based on it."""
     imbalance: float = 1.0
     """How many times the work of an average cell that one has."""
     failure: str | None = None

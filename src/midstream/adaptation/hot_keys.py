@@ -28,7 +28,7 @@ _LONGEST_TEXT = 200
 _SECONDS_PER_TUPLE = 18e-9
 _SECONDS_PER_JOIN = 400e-6
 _SHARE = 0.1
-"""Which share of the measurements' time counting may take."""
+"""The share of the measurements' time that counting may take."""
 
 
 class HotKeyCounter:
@@ -60,7 +60,7 @@ def hot_keys(executor: Executor) -> tuple[JoinKeys, ...]:
 
 
 def hot_keys_over_cells(cells: Sequence[Iterable[JoinKeys]]) -> tuple[JoinKeys, ...]:
-    """Those of all cells together, from the hot keys of each.
+    """The hot keys of a whole query, from those of each cell.
 
     Every pair is made in one cell, so pairs add up to those of the query. So do tuples, if a row that was sent to
     several cells counts in each.

@@ -2,19 +2,19 @@
 
 >>> import numpy as np
 >>> from midstream.planning.cost.sizes import BlockSizes, PlanSizes
->>> block = BlockSizes(("a", "b"), (10.0, 20.0), {1: np.ones(2), 2: np.ones(2), 3: np.array([4.0, 6.0])})
->>> sent = MeasuredSizes.of(PlanSizes(30, {"block": block}, {frozenset("ab"): 5}, ["b"]))
->>> received = sent.sizes()
->>> received.counted == {frozenset("ab"): 5}
-True
->>> received.rows, received.silent, received.blocks["block"].increments[3].tolist()
-(30, ('b',), [4.0, 6.0])
+>>> block = BlockSizes(("a", "b"), (10.0, 20.0), {1: np.ones(2), 2: np.ones(2), 3: np.array([4.0, 6.0])}, {3: 5})
+>>> received = MeasuredSizes.of(PlanSizes(30, {"block": block}, ["b"])).sizes()
+>>> received.rows, received.silent
+(30, ('b',))
+>>> received.blocks["block"].increments[3].tolist(), received.blocks["block"].counted
+([4.0, 6.0], {3: 5})
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,9 @@ from midstream.planning.join_order.join_graph import bits
 
 __all__ = ["MeasuredBlock", "MeasuredReduction", "MeasuredSizes", "sizes_over_cells"]
 
+Number = TypeVar("Number", int, float, Replicates)
+Value = TypeVar("Value")
+
 
 class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sizes of one block of joins."""
@@ -34,6 +37,7 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     held: tuple[float, ...]
     increments: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     """Each set of inputs as places among the names, and its replicates."""
+    counted: tuple[tuple[tuple[int, ...], int], ...] = ()
     held_sets: tuple[tuple[tuple[int, ...], float], ...] = ()
     growth: tuple[tuple[tuple[int, ...], float], ...] = ()
     unreduced: str = ""
@@ -56,8 +60,6 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     rows: int
     blocks: tuple[MeasuredBlock, ...]
-    counted: tuple[tuple[tuple[str, ...], int], ...]
-    """The aliases below each join of the plan in force, and how many tuples it produced."""
     silent: tuple[str, ...]
     hot_keys: tuple[JoinKeys, ...] | None = None
     """None: they were not counted this time."""
@@ -75,14 +77,14 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     increments=tuple(
                         (tuple(bits(inputs)), tuple(found.tolist())) for inputs, found in block.increments.items()
                     ),
-                    held_sets=tuple((tuple(bits(inputs)), count) for inputs, count in block.held_sets.items()),
-                    growth=tuple((tuple(bits(inputs)), factor) for inputs, factor in block.growth.items()),
+                    counted=_by_places(block.counted),
+                    held_sets=_by_places(block.held_sets),
+                    growth=_by_places(block.growth),
                     unreduced=block.unreduced,
                     leaves=block.leaves,
                 )
                 for identity, block in sizes.blocks.items()
             ),
-            counted=tuple((tuple(sorted(names)), count) for names, count in sizes.counted.items()),
             silent=tuple(sizes.silent),
             hot_keys=hot_keys,
             reductions=tuple(
@@ -103,27 +105,27 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             block.identity: BlockSizes(
                 block.names,
                 block.held,
-                {sum(1 << place for place in inputs): np.array(found) for inputs, found in block.increments},
-                {sum(1 << place for place in inputs): count for inputs, count in block.held_sets},
-                {sum(1 << place for place in inputs): factor for inputs, factor in block.growth},
+                {inputs: np.array(found) for inputs, found in _by_mask(block.increments).items()},
+                _by_mask(block.counted),
+                _by_mask(block.held_sets),
+                _by_mask(block.growth),
                 block.unreduced,
                 block.leaves,
             )
             for block in self.blocks
         }
-        counted = {frozenset(names): count for names, count in self.counted}
         reductions = {
             one.input: Reduction(np.array(one.passing), np.array(one.density), one.held, one.occupancy)
             for one in self.reductions
         }
-        return PlanSizes(self.rows, blocks, counted, self.silent, reductions)
+        return PlanSizes(self.rows, blocks, self.silent, reductions)
 
 
 def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
     """The sizes of a whole query: the sums over its cells of rows, increments and held tuples.
 
     Cells measure at different times, over spans of their own. So that a cell with a long span does not count for more,
-    what arrived and was produced is first brought to the same share of the rows in the windows in all cells. A row that
+    what arrived and was produced is first scaled to the same share of the rows in the windows in all cells. A row that
     was sent to several cells counts in each. An input is silent if it is in all cells.
     """
     if len(cells) == 1:
@@ -134,16 +136,12 @@ def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
         share * there / sizes.rows if sizes.rows and there else 1.0 for sizes, there in zip(cells, held, strict=True)
     ]
     blocks: dict[str, BlockSizes] = {}
-    counted: dict[frozenset[str], float] = {}
     for sizes, factor in zip(cells, factors, strict=True):
         for identity, block in sizes.blocks.items():
-            blocks[identity] = _added(blocks.get(identity), block, factor)
-        for names, count in sizes.counted.items():
-            counted[names] = counted.get(names, 0.0) + factor * count
+            blocks[identity] = _added(blocks.get(identity), _scaled(block, factor))
     return PlanSizes(
         sum(sizes.rows for sizes in cells),
         blocks,
-        {names: round(count) for names, count in counted.items()},
         sorted(set.intersection(*(set(sizes.silent) for sizes in cells))),
         _mean_reductions(cells),
     )
@@ -164,19 +162,39 @@ def _mean_reductions(cells: Sequence[PlanSizes]) -> dict[str, Reduction]:
     return found
 
 
-def _added(sum_before: BlockSizes | None, block: BlockSizes, factor: float) -> BlockSizes:
-    increments: Mapping[int, Replicates] = {inputs: factor * found for inputs, found in block.increments.items()}
-    if sum_before is None:
-        return replace(block, increments=increments, growth={}, _derived={})
-    return BlockSizes(
-        block.names,
-        tuple(one + other for one, other in zip(sum_before.held, block.held, strict=True)),
-        {inputs: found + increments[inputs] for inputs, found in sum_before.increments.items() if inputs in increments},
-        {
-            inputs: count + block.held_sets[inputs]
-            for inputs, count in sum_before.held_sets.items()
-            if inputs in block.held_sets
-        },
-        unreduced=block.unreduced,
-        leaves=block.leaves,
+def _scaled(block: BlockSizes, factor: float) -> BlockSizes:
+    """What the block would have produced in a span so many times as long."""
+    return replace(
+        block,
+        increments={inputs: factor * found for inputs, found in block.increments.items()},
+        counted={inputs: round(factor * count) for inputs, count in block.counted.items()},
+        growth={},
+        _derived={},
     )
+
+
+def _added(sum_before: BlockSizes | None, block: BlockSizes) -> BlockSizes:
+    """The sums, of the sets of inputs that are known of both."""
+    if sum_before is None:
+        return block
+    return replace(
+        block,
+        held=tuple(one + other for one, other in zip(sum_before.held, block.held, strict=True)),
+        increments=_sums(sum_before.increments, block.increments),
+        counted=_sums(sum_before.counted, block.counted),
+        held_sets=_sums(sum_before.held_sets, block.held_sets),
+        _derived={},
+    )
+
+
+def _sums(some: Mapping[int, Number], others: Mapping[int, Number]) -> dict[int, Number]:
+    return {inputs: found + others[inputs] for inputs, found in some.items() if inputs in others}
+
+
+def _by_places(by_mask: Mapping[int, Number]) -> tuple[tuple[tuple[int, ...], Number], ...]:
+    """Sets of inputs as places: a bit mask of a hundred inputs is too large a number for a message."""
+    return tuple((tuple(bits(inputs)), value) for inputs, value in by_mask.items())
+
+
+def _by_mask(by_places: Iterable[tuple[tuple[int, ...], Value]]) -> dict[int, Value]:
+    return {sum(1 << place for place in inputs): value for inputs, value in by_places}

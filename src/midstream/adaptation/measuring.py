@@ -4,8 +4,8 @@ Measurements have a budget: a share of the time that pushes take, and half of th
 times what rows have taken at the least; each measurement brings that nearer to what they take now. A measurement is due
 when a share of the rows inside their windows is new since the last one, or when a join suddenly produces much more or
 less than at the last one, as soon as the budget suffices. It is made at once, and on credit, when the excess comes to
-as much as half a measurement, or if a change seems worthwhile by now: that only the process that decides can say.
-Credit is limited, so that streams which change all the time do not cost more than that.
+as much as half a measurement, or if a change seems worthwhile by now, which only the process that decides can know.
+Credit is limited, so that streams which keep changing do not cost more than that.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from midstream.adaptation.policy import Adaptation
-from midstream.adaptation.statistics import QueryStatistics
+from midstream.adaptation.statistics import JoinKey, Push, QueryStatistics
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes
@@ -28,11 +28,13 @@ __all__ = ["Measuring"]
 _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LEAST_JOIN_ROWS = 1_000
+"""Joins that produce fewer tuples in a push, before and after, do not count as changed."""
 _MOST_SAVED = 4
-"""Measurements whose time may be saved up, or spent before it is there."""
+"""How many measurements may be saved up for, or made on credit."""
 _USUAL = 1.25
-"""Pushes that cost so many times as much as others are nothing unusual."""
+"""A push that costs up to so many times as much per row as the cheapest one is nothing unusual."""
 _SHARE_OF_EXCESS = 0.5
+"""The share of the excess that may be spent on measurements."""
 
 
 class Measuring:
@@ -51,9 +53,10 @@ class Measuring:
         self._budget: float | None = None
         self._measurements = 0
         self._least_per_row = math.inf
-        """What a row has cost at the least, and what pushes took beyond the usual since the last measurement."""
+        """What a row has cost at the least."""
         self._excess = 0.0
-        self._outputs: dict[frozenset[str], float] = {}
+        """What pushes have cost beyond the usual since the last measurement."""
+        self._outputs: dict[JoinKey, float] = {}
         """By join: its output at the last measurement, see :meth:`_output`."""
         self._rows_since_change = 0
 
@@ -69,9 +72,10 @@ class Measuring:
         self._rows_since_change += rows
         if not self.statistics.follow(executor) or rows == 0:
             return None
-        seconds, cost = self._push_seconds(), self.seconds
+        push = self.statistics.latest_push()
+        seconds, cost = self.push_seconds(push), self.seconds
         self._earn(seconds, rows, cost)
-        has_changed = self._has_changed_suddenly()
+        has_changed = self._has_changed_suddenly(push)
         if has_changed:
             self._rows_since_change = 0
         if not self._is_due(cost, has_changed, expects_change):
@@ -79,8 +83,7 @@ class Measuring:
         assert self._budget is not None
         self._budget -= cost
         self.sizes = sizes = self._measure(has_changed)
-        latest, joins = self.statistics.latest_push()
-        self._outputs = {names: self._output(names, produced, latest) for names, (_, produced) in joins.items()}
+        self._outputs = {join: self._output(join, counts.produced, push) for join, counts in push.joins.items()}
         # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
         self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
@@ -94,7 +97,7 @@ class Measuring:
     def _measure(self, has_changed: bool) -> PlanSizes:
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
-        # What was before a sudden change is not to be mixed with what is now.
+        # Rows from before a sudden change must not be mixed with those after it.
         least_span = self.policy.least_rows if has_changed else None
         is_steady = self._rows_since_change >= self.statistics.held_rows()
         return self.statistics.measure(self.policy.sample_rows, generator, least_span, is_steady)
@@ -122,31 +125,30 @@ class Measuring:
             return False
         return self._excess >= cost / 2 or (expects_change is not None and expects_change(self._rows))
 
-    def _has_changed_suddenly(self) -> bool:
-        """Whether the latest push gave a join a much larger or smaller output than the last measurement."""
-        rows, joins = self.statistics.latest_push()
-        for names, (_, produced) in joins.items():
-            before = self._outputs.get(names)
-            if before is None or rows == 0:
+    def push_seconds(self, push: Push) -> float:
+        """What the joins cost in a push, by the cost model."""
+        total = 0.0
+        for (_, inputs), counts in push.joins.items():
+            # As if all that enters were as wide as the wider side of a left-deep join.
+            total += counts.entered * self._coefficients.per_tuple_in(inputs.bit_count() - 1)
+            total += counts.produced * self._coefficients.per_tuple_out(inputs.bit_count())
+        return total + len(push.joins) * self._coefficients.operator
+
+    def _has_changed_suddenly(self, push: Push) -> bool:
+        """Whether the push gave a join a much larger or smaller output than the last measurement."""
+        for join, counts in push.joins.items():
+            before = self._outputs.get(join)
+            if before is None or push.rows == 0:
                 continue
-            expected = before / self._output(names, 1, rows)
-            if max(produced, expected) >= _LEAST_JOIN_ROWS and not (
-                expected / _SUDDEN <= produced <= expected * _SUDDEN
+            expected = before / self._output(join, 1, push)
+            if max(counts.produced, expected) >= _LEAST_JOIN_ROWS and not (
+                expected / _SUDDEN <= counts.produced <= expected * _SUDDEN
             ):
                 return True
         return False
 
-    def _output(self, names: frozenset[str], produced: int, rows: int) -> float:
+    def _output(self, join: JoinKey, produced: int, push: Push) -> float:
         """The output of a join per arriving row, apart from how full windows are."""
-        full = float(max(1, self.statistics.held_rows())) ** (len(names) - 1)
-        return produced / max(1, rows) / full
-
-    def _push_seconds(self) -> float:
-        """What the joins cost in the latest push, by the cost model."""
-        _, joins = self.statistics.latest_push()
-        total = 0.0
-        for names, (entered, produced) in joins.items():
-            # As if all that enters were as wide as the wider side of a left-deep join.
-            total += entered * self._coefficients.per_tuple_in(len(names) - 1)
-            total += produced * self._coefficients.per_tuple_out(len(names))
-        return total + len(joins) * self._coefficients.operator
+        _, inputs = join
+        full = float(max(1, self.statistics.held_rows())) ** (inputs.bit_count() - 1)
+        return produced / max(1, push.rows) / full

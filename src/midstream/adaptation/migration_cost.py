@@ -2,8 +2,8 @@
 
 Moving state computes the states that the new plan has and the old one lacks: their tuples, from the states below them
 (Zhu et al. 2004, section 5.1). JISC computes the same little by little. As published it computes only what later rows
-look for, and looks up for each of them whether that is there, for the length of a window: this is better where little
-is looked for, as after keys have changed, since rows with new keys do not look for partners of the old ones. GenMig and
+look up, and checks for each of them whether that is there, for the length of a window: this is better where little is
+looked up, as after keys have changed, since rows with new keys do not look up partners of the old ones. GenMig and
 parallel track run both plans for the length of a window, so the new plan's work is done twice over for the rows of a
 window (section 5.2).
 

@@ -1,15 +1,18 @@
 """What happens when adaptation itself fails: it is logged and counted, and adaptation pauses. The query goes on.
 
 A plan in force gives the right results, whatever is known about it. So nothing that goes wrong while joins are measured
-or plans compared may fail a push. A failure that comes again makes the pauses longer.
+or plans compared may fail a push. Each further failure makes the pauses longer.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 __all__ = ["Pause"]
 
+Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
 _FIRST, _LONGEST = 16, 4_096
 
@@ -26,6 +29,19 @@ class Pause:
         """Whether adaptation is to be tried after this push."""
         return push >= self._until
 
+    def attempt(self, push: int, work: Callable[[], Result], note_failure: Callable[[str], None]) -> Result | None:
+        """What the work gives; None during a pause, and if the work fails.
+
+        A failure begins a pause, and ``note_failure`` is told in a sentence what happened.
+        """
+        if not self.is_over(push):
+            return None
+        try:
+            return work()
+        except Exception as problem:
+            note_failure(self.begin(problem, push))
+            return None
+
     def begin(self, problem: Exception, push: int) -> str:
         """Pause because of this problem, which is being handled; what happened, in a sentence."""
         reason = (
@@ -37,6 +53,6 @@ class Pause:
         return reason
 
     def extend(self, push: int) -> None:
-        """Pause from this push on, because something failed elsewhere."""
+        """Pause from this push on; the next pause is twice as long."""
         self._until = push + self._length
         self._length = min(_LONGEST, 2 * self._length)

@@ -31,9 +31,9 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     What is decided:
 
-    - ``deviations``: a saving counts only as far as it exceeds its uncertainty: so many standard errors are taken off.
+    - ``deviations``: a saving counts only as far as it exceeds its uncertainty: so many standard errors are subtracted.
     - ``least_gain``: how many times as fast the part of the plan that changes must become.
-    - ``least_saving``: which share of the whole plan's time a change must save.
+    - ``least_saving``: the share of the whole plan's time that a change must save.
     - ``regret``: a change is made when the time that was lost by not making it exceeds what it costs by this factor.
     - ``strategies``: the migration strategies it may choose from; the one with the least expected cost is taken.
     - ``longest_pause``: how many seconds a migration may keep results waiting, by its cost model.

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +35,10 @@ from midstream.engine.expressions.evaluate import truth
 from midstream.engine.kernels import Ints
 from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.join import JoinOperator
-from midstream.engine.operators.join_side import JoinSide, UnsortedSide
+from midstream.engine.operators.join_side import JoinSide, Lookup
 from midstream.engine.operators.materialize import MaterializeOperator
 from midstream.engine.operators.relation import Relation
-from midstream.engine.operators.state_handle import StateInventory
+from midstream.engine.operators.state_handle import StateInventory, StateKey
 from midstream.engine.operators.stateless import ColumnProjection, SelectOperator
 from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
@@ -46,9 +47,9 @@ from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.derived_sizes import unreduced_fingerprint
 from midstream.planning.cost.join_search import connected_sets
 from midstream.planning.cost.sizes import BlockSizes, Replicates
-from midstream.planning.join_order.join_graph import JoinGraph, bits
+from midstream.planning.join_order.join_graph import JoinGraph, bits, block_joins
 
-__all__ = ["GROUPS", "BlockSampler"]
+__all__ = ["GROUPS", "BlockSampler", "JoinCounts"]
 
 GROUPS = 16
 """Into how many groups drawn tuples are dealt."""
@@ -60,6 +61,17 @@ MOST_SETS = 200
 
 Ends = Mapping[int, int]
 """By ``id`` of a row store: the number that its next row would get; without any, all rows count as new."""
+
+
+class JoinCounts(NamedTuple):
+    """How many tuples have entered a join, and how many it has produced."""
+
+    entered: int
+    produced: int
+
+    def since(self, before: JoinCounts) -> JoinCounts:
+        """What has come since then."""
+        return JoinCounts(self.entered - before.entered, self.produced - before.produced)
 
 
 @dataclass
@@ -113,9 +125,10 @@ class BlockSampler:
         self._unreduced = unreduced_fingerprint(block)
         self._states: StateInventory = box.states()
         self._windows = box.windows
-        sides = {side.identity: side for o in box.operators if isinstance(o, JoinOperator) for side in o.sides}
+        operators = {operator.subplan: operator for operator in box.operators if isinstance(operator, JoinOperator)}
+        sides = {side.identity: side for operator in operators.values() for side in operator.sides}
         self._sides = [sides[leaf.identity] for leaf in self.graph.leaves]
-        self._top = next(o for o in box.operators if isinstance(o, JoinOperator) and o.subplan == block.fingerprint)
+        self._joins = {self.graph.mask_of(order): operators[join.fingerprint] for join, order in block_joins(block)}
         self._sources = [_Source(side) for side in self._sides]
         self._steps: dict[int, tuple[_Step, _Step]] = {}
         self._plans: dict[int, Plan] = {1 << place: leaf for place, leaf in enumerate(self.graph.leaves)}
@@ -131,10 +144,11 @@ class BlockSampler:
         """How far the stores of the block's inputs are."""
         return {id(store): store.end for side in self._sides for store in side.layout.stores}
 
-    @property
-    def rows_produced(self) -> int:
-        """How many tuples the whole block has produced since it is in force."""
-        return self._top.counters.rows_out
+    def counts(self) -> dict[int, JoinCounts]:
+        """What the joins of the plan in force have done, by the set of inputs that they join."""
+        return {
+            inputs: JoinCounts(join.counters.rows_in, join.counters.rows_out) for inputs, join in self._joins.items()
+        }
 
     def new_rows(self, since: Ends) -> list[int]:
         """How many rows of each input arrived since then."""
@@ -163,11 +177,17 @@ class BlockSampler:
         return [step.added for step in steps if not _served(self._states, step.operator.sides[1])]
 
     def measure(
-        self, since: Ends, rows: int, generator: np.random.Generator, produced: float, is_steady: bool = False
+        self,
+        since: Ends,
+        rows: int,
+        generator: np.random.Generator,
+        counted: Mapping[int, int],
+        is_steady: bool = False,
     ) -> BlockSizes:
         """The sizes over the span since then, from about so many drawn tuples of each input.
 
-        ``produced`` is what the whole block really produced in the span.
+        ``counted`` says how many tuples the joins of the plan in force produced in the span. That of all inputs is
+        there in every plan, so it need not be estimated.
         """
         most = 4 * rows
         samples: dict[int, _Sample] = {}
@@ -188,14 +208,17 @@ class BlockSampler:
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
-        increments[self.graph.everything] = np.full(GROUPS, produced)
+        increments[self.graph.everything] = np.full(GROUPS, float(counted[self.graph.everything]))
+        sizes = BlockSizes(
+            self.graph.names, tuple(held), increments, counted, unreduced=self._unreduced, leaves=self.leaves
+        )
         if is_steady:
-            return BlockSizes(self.graph.names, tuple(held), increments, unreduced=self._unreduced, leaves=self.leaves)
+            return sizes
         held_sets = self._held_sets(indexes, rows // 2, generator)
         turns = [count / max(1.0, float(increments[1 << place].mean())) for place, count in enumerate(held)]
         pairs = {inputs: sample for inputs, sample in samples.items() if inputs.bit_count() == 2}
         growth = {inputs: sample.growth(turns, float(increments[inputs].mean())) for inputs, sample in pairs.items()}
-        return BlockSizes(self.graph.names, tuple(held), increments, held_sets, growth, self._unreduced, self.leaves)
+        return replace(sizes, held_sets=held_sets, growth=growth)
 
     def _held_sets(self, indexes: _Indexes, rows: int, generator: np.random.Generator) -> dict[int, float]:
         """How many tuples of each set are valid now: what a plan would hold that had run all the time.
@@ -305,7 +328,7 @@ class _Indexes:
     def __init__(self, states: StateInventory, held: Callable[[int], Batch]) -> None:
         self._states = states
         self._held = cache(held)
-        self._unsorted: dict[tuple[str, ...], UnsortedSide] = {}
+        self._lookups: dict[StateKey, Lookup] = {}
 
     def met_by(self, tuples: Batch, step: _Step) -> JoinState:
         """A state with all tuples of the step's input that these can meet."""
@@ -313,9 +336,9 @@ class _Indexes:
         served = _served(self._states, side)
         if served is not None:
             return served.state
-        if side.state_key not in self._unsorted:
-            self._unsorted[side.state_key] = side.unsorted(self._held(step.added))
-        return self._unsorted[side.state_key].met_by(probing.keyed(tuples))
+        if side.state_key not in self._lookups:
+            self._lookups[side.state_key] = side.lookup(self._held(step.added))
+        return self._lookups[side.state_key](probing.keyed(tuples))
 
 
 def _served(states: StateInventory, needed: JoinSide) -> JoinSide | None:

@@ -1,6 +1,6 @@
-"""Statistics of a running query: what arrived lately, and the sizes of its joins, of the plan in force and of others.
+"""Statistics of a running query: what arrived recently, and the sizes of its joins, of the plan in force and of others.
 
-``QueryStatistics`` is told of every push. It marks how far the inputs are, so that a measurement has a *span*: the
+``QueryStatistics`` follows every push. It marks how far the inputs are, so that a measurement has a *span*: the
 latest pushes that brought at least an eighth of the rows inside their windows, or fewer where something has just
 changed. Nothing is stored for it: after a restart or a migration the windows are there, and the next pushes make a new
 span.
@@ -9,25 +9,24 @@ span.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from midstream.adaptation.reductions import ReductionSampler, reducers
-from midstream.adaptation.sampling import BlockSampler
-from midstream.algebra.plan import Join, Plan
-from midstream.engine.operators.join import JoinOperator
+from midstream.adaptation.sampling import BlockSampler, JoinCounts
 from midstream.execution.executor import Executor
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes, Reduction
-from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
+from midstream.planning.join_order.reorder_joins import join_blocks
 
-__all__ = ["QueryStatistics", "join_blocks"]
+__all__ = ["JoinKey", "Push", "QueryStatistics"]
 
 MOST_MARKS = 64
 SPAN_SHARE = 1 / 8
-"""Which share of the rows inside their windows a span has, if it is made of several pushes."""
+"""The share of the rows inside their windows that a span has, if it is made of several pushes."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,20 @@ class _Mark:
     """How far a query was after a push: the stores of its joins' inputs, and what the joins had produced."""
 
     ends: dict[int, int]
-    joins: dict[frozenset[str], tuple[int, int]]
-    """By the aliases below a join: how many tuples have entered it, and how many it has produced."""
-    blocks: list[int]
-    """How many tuples each block has produced: several may have the same aliases."""
+    blocks: list[dict[int, JoinCounts]]
+    """What the joins of each block had done, by their set of inputs."""
+
+
+JoinKey = tuple[int, int]
+"""A join of the plan in force: the number of its block, and the set of inputs that it joins."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """What one push brought, and what the joins did with it."""
+
+    rows: int
+    joins: Mapping[JoinKey, JoinCounts]
 
 
 class QueryStatistics:
@@ -48,7 +57,6 @@ class QueryStatistics:
         self._box: PlanExecutor | None = None
         self._samplers: list[BlockSampler] = []
         self._reductions: list[ReductionSampler] = []
-        self._joins: dict[frozenset[str], JoinOperator] = {}
         self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
 
     def follow(self, executor: Executor) -> bool:
@@ -61,11 +69,10 @@ class QueryStatistics:
             self._box = boxes[0]
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
             self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
-            self._joins = _joins_by_aliases(self._box)
             self._marks.clear()
         samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
         ends = {store: end for sampler in samplers for store, end in sampler.ends().items()}
-        self._marks.append(_Mark(ends, self._counted(), [sampler.rows_produced for sampler in self._samplers]))
+        self._marks.append(_Mark(ends, [sampler.counts() for sampler in self._samplers]))
         return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
 
     def measure(
@@ -80,31 +87,35 @@ class QueryStatistics:
         While streams are steady, what joins hold follows from their increments, and need not be measured.
         """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
-        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
         reductions = {one.fingerprint: one.measure(since.ends, sample_rows, generator) for one in self._reductions}
         blocks, silent, arrived = {}, [], 0.0
-        for sampler, produced_before in zip(self._samplers, since.blocks, strict=True):
+        for sampler, before in zip(self._samplers, since.blocks, strict=True):
             new = sampler.new_rows(since.ends)
             arrived += sum(
                 _rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True)
             )
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            produced = sampler.rows_produced - produced_before
-            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, produced, is_steady)
-        return PlanSizes(round(arrived), blocks, counted, silent, reductions)
+            counted = {inputs: counts.since(before[inputs]).produced for inputs, counts in sampler.counts().items()}
+            blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, counted, is_steady)
+        return PlanSizes(round(arrived), blocks, silent, reductions)
 
     def held_rows(self) -> int:
         """How many rows of the joins' inputs are inside their windows."""
         return sum(sampler.held_rows() for sampler in self._samplers)
 
-    def latest_push(self) -> tuple[int, dict[frozenset[str], tuple[int, int]]]:
-        """How many rows the latest push brought, and by join: how many tuples entered it, and how many it produced."""
+    def latest_push(self) -> Push:
+        """The push that was followed last."""
         before, now = self._marks[-2], self._marks[-1]
         rows = sum(rows for sampler in self._samplers for rows in sampler.new_rows(before.ends))
-        return rows, {
-            names: (entered - before.joins[names][0], produced - before.joins[names][1])
-            for names, (entered, produced) in now.joins.items()
-        }
+        pairs = enumerate(zip(before.blocks, now.blocks, strict=True))
+        return Push(
+            rows,
+            {
+                (block, inputs): counts.since(counts_before[inputs])
+                for block, (counts_before, counts_now) in pairs
+                for inputs, counts in counts_now.items()
+            },
+        )
 
     def measuring_seconds(self, coefficients: CostCoefficients) -> float:
         """What a measurement takes by the cost model."""
@@ -113,9 +124,6 @@ class QueryStatistics:
         rows = sum(sampler.rows_to_read() for sampler in self._samplers)
         rows += sum(sampler.rows_to_read() for sampler in self._reductions)
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
-
-    def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
-        return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}
 
     def _span(self, wanted: float) -> _Mark:
         """The latest mark since which so many rows have come, and some of every input."""
@@ -129,24 +137,3 @@ class QueryStatistics:
 def _rows_entered(rows: int, reduction: Reduction | None) -> float:
     """How many rows arrived of an input that produced so many for the joins."""
     return float(rows) if reduction is None else rows / max(1e-9, float(reduction.passing.mean()))
-
-
-def join_blocks(plan: Plan) -> list[Plan]:
-    """The topmost nodes of a plan's blocks of joins."""
-    found: list[Plan] = []
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        if is_join_block(node):
-            found.append(node)
-            pending += JoinGraph.of(node).leaves
-        else:
-            pending += node.inputs
-    return found
-
-
-def _joins_by_aliases(box: PlanExecutor) -> dict[frozenset[str], JoinOperator]:
-    """The joins of a plan by the inputs of their block that they combine."""
-    operators = {operator.subplan: operator for operator in box.operators if isinstance(operator, JoinOperator)}
-    joins = [node for node in box.plan.walk() if isinstance(node, Join) and node.fingerprint in operators]
-    return {frozenset(JoinGraph.of(node).names): operators[node.fingerprint] for node in joins}

@@ -12,8 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midstream.adaptation.controller import MOST_DECISIONS, duration_text
+from midstream.adaptation.controller import MOST_DECISIONS
 from midstream.adaptation.decision_report import check_report_path, write_decision_report
+from midstream.adaptation.decision_text import seconds_text
 from midstream.adaptation.decisions import ConsideredJoin, Decision
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.stream import TimeDomain
@@ -193,13 +194,13 @@ def _document(decision: Decision) -> dict[str, Any]:
 def _figures(decision: Decision) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("decision", f"#{decision.number}, after micro-batch {decision.push:,}")
-    table.add_row("plan in force", Text(decision.plan), f"{duration_text(decision.seconds_now)} per 1,000 rows")
-    table.add_row("cheapest plan", Text(decision.best), f"{duration_text(decision.seconds_best)} per 1,000 rows")
+    table.add_row("plan in force", Text(decision.plan), f"{seconds_text(decision.seconds_now)} per 1,000 rows")
+    table.add_row("cheapest plan", Text(decision.best), f"{seconds_text(decision.seconds_best)} per 1,000 rows")
     if decision.cell is not None and decision.failure is None:
         table.add_row("decided by", _slowest(decision))
-    table.add_row("lost so far", duration_text(decision.regret))
+    table.add_row("lost so far", seconds_text(decision.regret))
     if decision.strategy is not None:
-        table.add_row("a change costs", f"{duration_text(decision.migration)} by {decision.strategy}")
+        table.add_row("a change costs", f"{seconds_text(decision.migration)} by {decision.strategy}")
     return table
 
 

@@ -14,9 +14,18 @@ from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import variants
 from midstream.planning.join_order.reorder_joins import join_graphs
 
-__all__ = ["MOST_SHAPES", "has_several_shapes", "plan_shapes", "query_shapes", "shape_text"]
+__all__ = [
+    "MOST_SHAPES",
+    "has_several_shapes",
+    "join_orders_text",
+    "plan_shapes",
+    "plan_text",
+    "query_shapes",
+    "shape_text",
+]
 
 MOST_SHAPES = 16
+"""Shapes that are compared, the default plan's first."""
 _MOST_VARIANTS = 128
 
 
@@ -43,10 +52,21 @@ def has_several_shapes(plan: Plan) -> bool:
     return any(isinstance(node, Distinct | Aggregate) for node in plan.walk())
 
 
+def join_orders_text(plan: Plan) -> str:
+    """The join orders of a plan's blocks, the outermost first."""
+    return "; ".join(str(graph.order) for graph in join_graphs(plan))
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan in words: its join orders, and what stands below the joins."""
+    below = shape_text(plan)
+    return f"{join_orders_text(plan)}, {below}" if below else join_orders_text(plan)
+
+
 def shape_text(plan: Plan) -> str:
     """What stands below the joins, in words; empty if nothing does.
 
-    Subqueries have names: what stands in them, and not directly at the inputs of joins, is not meant.
+    Only what stands directly at the inputs of joins counts, not what a subquery contains.
     """
     return " and ".join(dict.fromkeys(f"{operator} below the joins" for operator in _below_joins(plan)))
 

@@ -1,4 +1,4 @@
-"""Adaptation of a query on Spark, in its driver: puts together what cells measured, decides once, writes one command.
+"""Adaptation of a query on Spark, in its driver: combines what cells measured, decides once, writes one command.
 
     cells ── sizes, with their figures ──▶ PlanAdaptation ── the command that a person would write ──▶ all cells
                                                 └── adaptation.jsonl: decisions, regret, pin, coefficients
@@ -7,8 +7,8 @@ A micro-batch is complete when all cells have reported it, or when a cell report
 not report). Then the latest sizes of all cells are compared, unless a migration is in progress or a command has not
 been carried out everywhere. Sizes count for the plan with which they were measured.
 
-A command contains the decision that led to it, so that neither is ever there without the other: after a restart the
-commands are replayed, and decisions that the process did not come to note are read from them. Nothing is decided again.
+A command contains the decision that led to it, so neither ever exists without the other: after a restart the commands
+are replayed, and decisions that the process did not get to record are read from them. Nothing is decided again.
 A command to migrate without a decision is a person's, whichever process wrote it: it pins the plan, until adaptation
 is asked for again.
 """
@@ -62,8 +62,8 @@ class _Cell:
 class PlanAdaptation:
     """Decides for a query on Spark, and remembers. Thread-safe: cells report from a thread of Spark's.
 
-    It continues where the process before was, by what is in the control directory. What Spark's thread reports has a
-    lock of its own: Spark's scheduler must not wait for a decision.
+    It continues where the previous process stopped, from what is in the control directory. What Spark's thread reports
+    has a lock of its own: Spark's scheduler must not wait for a decision.
     """
 
     def __init__(self, control: ControlDirectory, changes: PlanChanges, cells: int) -> None:
@@ -74,20 +74,20 @@ class PlanAdaptation:
         self._reports = threading.Lock()
         self._cells: dict[int, _Cell] = {}
         self._reporting: str | None = None
-        """The query that the cells are of."""
+        """The id of the query whose cells report."""
         self._reported: set[int] = set()
         """The cells that have reported the micro-batch under way."""
         self._has_new_sizes = False
         self._is_ready = False
         self._failures: list[tuple[int, str]] = []
-        """The cells in which measuring has failed, and why, as far as it is not noted yet."""
+        """The cells in which measuring has failed, and why, if it is not recorded yet."""
         self._pause = Pause("micro-batches")
         entries = control.adaptation()
         self._entries = entries
         self._must_rewrite = True
         """Whether the file may lack something that is among the entries, or have something else."""
         self._has_decided = any(entry.decision is not None for entry in entries)
-        """Whether the process before has."""
+        """Whether the previous process has decided anything."""
         latest = entries[-1] if entries else None
         self._query = None if latest is None else latest.query
         self._since = 0 if latest is None else latest.since
@@ -101,7 +101,7 @@ class PlanAdaptation:
 
     @property
     def policy(self) -> Adaptation | None:
-        """How cells measure their joins, and how is decided; None: not at all."""
+        """How cells measure their joins and how decisions are made; None if the query does not adapt."""
         with self._lock:
             controller = self._controller
             return None if controller is None or controller.policy.mode == "off" else controller.policy
@@ -113,14 +113,14 @@ class PlanAdaptation:
             return self._controller is not None and self._controller.is_pinned
 
     def decisions(self) -> list[Decision]:
-        """The latest decisions, those before a restart included."""
+        """The latest decisions, including those before a restart."""
         with self._lock:
             return [] if self._controller is None else list(self._controller.decisions)
 
     def choose(self, adapt: str | Adaptation, query: str | None, has_begun: bool) -> None:
         """Adapt in this way from now on. A plan that a person chose before is no longer pinned.
 
-        ``query`` is the id of the query, as far as it is known. If it ``has_begun``, its cells are told by a command.
+        ``query`` is the id of the query, if it is known. If the query ``has_begun``, a command tells its cells.
         """
         chosen = Adaptation.chosen(adapt)
         with self._lock:
@@ -144,7 +144,7 @@ class PlanAdaptation:
             self._note()
 
     def take(self, cells: Sequence[CellFigures]) -> None:
-        """New figures of some cells, after a micro-batch. This takes no time."""
+        """Take new figures of some cells, after a micro-batch. Decides nothing, so Spark's thread does not wait."""
         with self._reports:
             for figures in cells:
                 if figures.query != self._reporting:
@@ -160,12 +160,10 @@ class PlanAdaptation:
             return
         if number in self._reported:
             # The next micro-batch has begun, so all cells are done with the one before.
-            self._reported.clear()
-            self._is_ready |= self._has_new_sizes
-            self._has_new_sizes = False
+            self._complete_batch()
         self._reported.add(number)
         if known is None:
-            # What the cell received before this process began was considered by the one before, or never will be.
+            # What the cell received before this process began was considered by the previous one, or never will be.
             is_new = figures.batches <= 1 and not self._has_decided
             before = 0 if is_new else figures.rows_received
             known = self._cells[number] = _Cell(figures.batches, figures.rows_received, before)
@@ -179,12 +177,16 @@ class PlanAdaptation:
         if figures.measuring_failure is not None:
             self._failures.append((number, figures.measuring_failure))
         if len(self._reported) == self._count:
-            self._reported.clear()
-            self._is_ready |= self._has_new_sizes
-            self._has_new_sizes = False
+            self._complete_batch()
+
+    def _complete_batch(self) -> None:
+        """All cells are done with a micro-batch: what they have measured can be considered."""
+        self._reported.clear()
+        self._is_ready |= self._has_new_sizes
+        self._has_new_sizes = False
 
     def follow(self, query: str | None, history: Sequence[Migration]) -> None:
-        """Note what became of the migrations of the query, which Spark knows by this id: of persons' and of its own."""
+        """Note what became of the query's migrations, people's and its own. ``query`` is the id that Spark gives it."""
         with self._lock:
             controller = self._controller
             if controller is None:
@@ -218,12 +220,12 @@ class PlanAdaptation:
                 return
             self._note_failures(controller, plan, metrics)
             measured = self._measured(in_force)
-            if not measured or not self._pause.is_over(metrics.batches):
+            if not measured:
                 return
             before = controller.state.number
-            proposal = None
-            try:
-                proposal = controller.consider(
+            proposal = self._pause.attempt(
+                metrics.batches,
+                lambda: controller.consider(
                     plan,
                     [sent.sizes() for _, sent, _ in measured],
                     [rows for _, _, rows in measured],
@@ -231,10 +233,9 @@ class PlanAdaptation:
                     metrics.watermark,
                     [number for number, _, _ in measured],
                     self._changes.shapes(),
-                )
-            except Exception as problem:
-                reason = self._pause.begin(problem, metrics.batches)
-                controller.note_failure(plan, reason, metrics.batches, metrics.watermark)
+                ),
+                lambda reason: controller.note_failure(plan, reason, metrics.batches, metrics.watermark),
+            )
             if controller.state.number == before:
                 return
             if proposal is not None:
@@ -255,7 +256,7 @@ class PlanAdaptation:
         return sizes_over_cells([sizes.sizes() for sizes in sent]) if sent else None
 
     def hot_keys(self) -> tuple[JoinKeys, ...]:
-        """Those that cells counted last, together."""
+        """The hot keys of all cells together, as they were counted last."""
         with self._reports:
             found = [cell.hot_keys for _, cell in sorted(self._cells.items())]
         return hot_keys_over_cells(found)
@@ -265,7 +266,7 @@ class PlanAdaptation:
         with self._reports:
             failures, self._failures = self._failures, []
         if failures:
-            # Without that cell, nobody knows which one is the slowest.
+            # Without that cell, it is unknown which one is the slowest.
             self._pause.extend(metrics.batches)
         for cell, failure in failures:
             reason = f"In cell {cell}: {failure}"
@@ -288,7 +289,7 @@ class PlanAdaptation:
             return found
 
     def _replace(self, policy: Adaptation, keep: bool) -> Controller:
-        """A controller with this policy, which keeps what the one before knows, apart from the pin."""
+        """A controller with this policy; if ``keep``, with what the previous one knows, apart from the pin."""
         assert policy.coefficients is not None
         controller = Controller(policy, policy.coefficients)
         if self._controller is not None and keep:
@@ -298,7 +299,7 @@ class PlanAdaptation:
         return controller
 
     def _adopt(self, controller: Controller) -> None:
-        """Take over decisions from commands that the process before did not come to note."""
+        """Take over decisions from commands that the previous process did not get to record."""
         for command, change, _ in self._changes.commands(self._query):
             if change.decision is not None and change.decision.number > controller.state.number:
                 state = ControllerState(

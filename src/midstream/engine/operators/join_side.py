@@ -9,8 +9,7 @@ Keys are named by a member of their class of equal columns, always the first by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,10 +31,12 @@ from midstream.engine.state.unsorted_tuples import UnsortedTuples
 if TYPE_CHECKING:
     from midstream.engine.operators.operator import Operator
 
-__all__ = ["JoinSide", "KeyColumn", "UnsortedSide", "equal_columns"]
+__all__ = ["JoinSide", "KeyColumn", "Lookup", "equal_columns"]
 
 KeyColumn = tuple[Expression, frozenset[Expression]]
 """A key, and the columns of the input that are always equal to it (itself among them if it is a column)."""
+Lookup = Callable[[NewTuples], JoinState]
+"""For probing tuples, a state with those tuples that they can meet."""
 
 
 def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
@@ -46,27 +47,6 @@ def equal_columns(key: Expression, subplan: Plan) -> KeyColumn:
             if key in members:
                 names |= {m for m in members if isinstance(m, Column) and m.type == key.type and m in subplan.columns}
     return min(names, key=lambda name: name.text), frozenset(names)
-
-
-@dataclass
-class UnsortedSide:
-    """Tuples by the key of a side, not sorted: a lookup reads all keys, which is less than sorting them."""
-
-    tuples: Batch
-    codes: Ints | None
-    """None if tuples are looked up by ranges: then they are sorted."""
-    state: JoinState
-
-    def met_by(self, probing: NewTuples) -> JoinState:
-        """A state with the tuples that probing ones can meet."""
-        if self.codes is None:
-            return self.state
-        kept = among(self.codes, probing.codes)
-        found, state = self.tuples.filtered(kept), JoinState(self.state.width)
-        state.insert(
-            NewTuples.sorted_by_code(self.codes[kept], found.valid_from, found.valid_to, found.references, None)
-        )
-        return state
 
 
 class JoinSide(StateHandle):
@@ -195,14 +175,25 @@ class JoinSide(StateHandle):
         self._state.insert(self._keyed(batch))
         self._state.settle()
 
-    def unsorted(self, batch: Batch) -> UnsortedSide:
-        """These tuples with their keys, for a few lookups."""
+    def lookup(self, batch: Batch) -> Lookup:
+        """Looks for partners among these tuples, a few times.
+
+        By equality the tuples are not sorted: each lookup reads all keys, which is less than sorting them.
+        """
         if self.band is not None:
-            state = JoinState(len(self.layout.stores))
-            state.insert(self._keyed(batch))
-            return UnsortedSide(batch, None, state)
+            sorted_tuples = self._state_of(self._keyed(batch))
+            return lambda _: sorted_tuples
         codes, valid = self._key_codes.of(batch)
-        return UnsortedSide(*_without_nulls(batch, codes, valid), JoinState(len(self.layout.stores)))
+        batch, codes = _without_nulls(batch, codes, valid)
+
+        def met_by(probing: NewTuples) -> JoinState:
+            kept = among(codes, probing.codes)
+            found = batch.filtered(kept)
+            return self._state_of(
+                NewTuples.sorted_by_code(codes[kept], found.valid_from, found.valid_to, found.references, None)
+            )
+
+        return met_by
 
     def put_off(self, batch: Batch) -> None:
         """Remember new tuples unsorted, because the other side has none that they could meet."""
@@ -233,9 +224,13 @@ class JoinSide(StateHandle):
         """All tuples by key, without sorting for good those that nobody has asked for."""
         if not len(self._unsorted):
             return [self._state]
-        others = JoinState(len(self.layout.stores))
-        others.insert(self._keyed(self._unsorted_batch(self._unsorted.everything())))
-        return [self._state, others]
+        return [self._state, self._state_of(self._keyed(self._unsorted_batch(self._unsorted.everything())))]
+
+    def _state_of(self, tuples: NewTuples) -> JoinState:
+        """A state of its own for some tuples."""
+        state = JoinState(len(self.layout.stores))
+        state.insert(tuples)
+        return state
 
     def expire(self, frontier: int) -> None:
         """Drop tuples that have ended by the frontier."""

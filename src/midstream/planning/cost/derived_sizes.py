@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -111,15 +111,15 @@ def _scaled(
     unreduced = [held if r is None else r.held for held, r in zip(measured.held, old, strict=True)]
     held = [rows if r is None else rows * float(r.passing.mean()) for rows, r in zip(unreduced, new, strict=True)]
     same = [one is other for one, other in zip(old, new, strict=True)]
-    return BlockSizes(
-        measured.names,
-        tuple(measured.held[place] if is_same else held[place] for place, is_same in enumerate(same)),
-        {inputs: found * ratios[inputs] for inputs, found in measured.increments.items()},
-        {inputs: count * float(ratios[inputs].mean()) for inputs, count in measured.held_sets.items()},
-        measured.growth,
-        measured.unreduced,
-        tuple(leaf.fingerprint for leaf in graph.leaves),
+    return replace(
+        measured,
+        held=tuple(measured.held[place] if is_same else held[place] for place, is_same in enumerate(same)),
+        increments={inputs: found * ratios[inputs] for inputs, found in measured.increments.items()},
+        counted={},
+        held_sets={inputs: count * float(ratios[inputs].mean()) for inputs, count in measured.held_sets.items()},
+        leaves=tuple(leaf.fingerprint for leaf in graph.leaves),
         is_derived=True,
+        _derived={},
     )
 
 

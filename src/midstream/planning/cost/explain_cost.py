@@ -5,9 +5,10 @@ from __future__ import annotations
 from midstream.algebra.explain import explain
 from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.plan_cost import NodeCost, plan_cost
+from midstream.planning.cost.plan_cost import NodeCost, join_key, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, standard_error
-from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.join_graph import block_joins
+from midstream.planning.join_order.reorder_joins import join_blocks
 
 __all__ = ["explain_cost", "q_error"]
 
@@ -18,15 +19,15 @@ def explain_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -
     if cost is None:
         return explain(plan)
     total = float(cost.seconds.mean())
-    joins = {frozenset(node.inputs): node for node in cost.nodes if node.inputs}
-    others = {node.key: node for node in cost.nodes if not node.inputs}
+    nodes = {node.key: node for node in cost.nodes}
+    keys = {
+        join.fingerprint: join_key(block.fingerprint, order)
+        for block in join_blocks(plan)
+        for join, order in block_joins(block)
+    }
 
     def describe(node: Plan) -> str:
-        found = (
-            joins.get(frozenset(JoinGraph.of(node).names))
-            if isinstance(node, Join | MultiJoin)
-            else others.get(node.fingerprint)
-        )
+        found = nodes.get(keys[node.fingerprint] if isinstance(node, Join | MultiJoin) else node.fingerprint)
         return node.label if found is None else f"{node.label}; {_described(found, sizes, total)}"
 
     first = f"{1e6 * total / max(1, sizes.rows):,.3g} µs per row, from {sizes.rows:,} rows that arrived lately"
@@ -49,10 +50,9 @@ def _described(node: NodeCost, sizes: PlanSizes, total: float) -> str:
     if node.inputs:
         rows += f" ± {_number(standard_error(node.rows) * per_thousand)}" if node.is_measured else " (derived)"
     parts = [f"{rows} per 1,000"]
-    counted = sizes.counted.get(frozenset(node.inputs)) if node.inputs and not node.is_derived else None
-    if counted is not None:
-        error = q_error(float(node.rows.mean()), counted)
-        parts.append(f"counted {_number(counted * per_thousand)} (q-error {error:.2f})")
+    if node.counted is not None:
+        error = q_error(float(node.rows.mean()), node.counted)
+        parts.append(f"counted {_number(node.counted * per_thousand)} (q-error {error:.2f})")
     parts.append(f"{float(node.seconds.mean()) / total if total else 0:.0%} of the cost")
     return ", ".join(parts)
 

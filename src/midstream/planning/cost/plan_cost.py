@@ -21,7 +21,7 @@ from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates, add
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 
-__all__ = ["InputState", "NodeCost", "PlanCost", "join_cost", "plan_cost"]
+__all__ = ["InputState", "NodeCost", "PlanCost", "join_cost", "join_key", "plan_cost"]
 
 _COMPARISONS = frozenset({"<", "<=", ">", ">="})
 
@@ -60,8 +60,9 @@ class NodeCost:
     """Whether the rows were measured, and not derived from other joins."""
     rebuilding: float = 0.0
     """The seconds it takes to compute the state of an operator on keys from what its input holds."""
-    is_derived: bool = False
-    """Whether a join is in a block that was not measured: its rows were not counted either."""
+    counted: int | None = None
+    """How many tuples the join over these inputs really produced; None for other nodes, and if the plan in force does
+    not join them."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,11 @@ def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, push
             rebuilding = float(flow.held.mean()) * (coefficients.row + computing)
             nodes.append(NodeCost(node.fingerprint, (), (), flow.rows, flow.held, seconds, True, rebuilding))
     return PlanCost(tuple(reversed(nodes)))
+
+
+def join_key(block: str, order: JoinOrder) -> str:
+    """The key of the topmost join of an order, in the block with this fingerprint. Its inputs may be exchanged."""
+    return f"{block} {sorted(sorted(part.aliases) for part in order.inputs)}"
 
 
 def join_cost(graph: JoinGraph, sizes: BlockSizes, left: int, right: int, coefficients: CostCoefficients) -> Replicates:
@@ -157,16 +163,15 @@ def _block_cost(
             continue
         left, right = (graph.mask_of(side) for side in order.sides)
         both = left | right
-        sides = sorted(sorted(side.aliases) for side in order.sides)
         yield NodeCost(
-            f"{block} {sides}",
+            join_key(block, order),
             tuple(_input_states(block, graph, sizes, order.sides)),
             order.aliases,
             sizes.increment(both, graph),
             sizes.held_tuples(both, graph),
             join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
             sizes.is_measured(both),
-            is_derived=sizes.is_derived,
+            counted=sizes.counted.get(both),
         )
         pending += order.sides
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from midstream.planning.join_order.join_graph import JoinGraph, bits
 
 __all__ = ["BlockSizes", "PlanSizes", "Reduction", "Replicates", "added", "lower_bound", "standard_error"]
 
+T = TypeVar("T")
 Replicates = npt.NDArray[np.float64]
 """Independent estimates of one number."""
 
@@ -59,6 +61,8 @@ class BlockSizes:
     """How many tuples of each input are inside their windows at the end of the span."""
     increments: Mapping[int, Replicates]
     """By set of inputs: how many tuples its join produced in the span. All single inputs are there."""
+    counted: Mapping[int, int] = field(default_factory=dict)
+    """By set of inputs that the plan in force joins: how many tuples the join really produced in the span."""
     held_sets: Mapping[int, float] = field(default_factory=dict)
     """By set of several inputs: how many tuples of its join are valid at the end of the span."""
     growth: Mapping[int, float] = field(default_factory=dict)
@@ -79,12 +83,21 @@ class BlockSizes:
             return self
         places = {name: place for place, name in enumerate(graph.names)}
         bit = [1 << places[name] for name in self.names]
-        increments = {sum(bit[place] for place in bits(mask)): sizes for mask, sizes in self.increments.items()}
-        held = tuple(self.held[self.names.index(name)] for name in graph.names)
-        held_sets = {sum(bit[place] for place in bits(mask)): count for mask, count in self.held_sets.items()}
-        growth = {sum(bit[place] for place in bits(mask)): factor for mask, factor in self.growth.items()}
-        leaves = tuple(self.leaves[self.names.index(name)] for name in graph.names) if self.leaves else ()
-        return BlockSizes(graph.names, held, increments, held_sets, growth, self.unreduced, leaves, self.is_derived)
+
+        def moved(by_inputs: Mapping[int, T]) -> dict[int, T]:
+            return {sum(bit[place] for place in bits(inputs)): value for inputs, value in by_inputs.items()}
+
+        return replace(
+            self,
+            names=graph.names,
+            held=tuple(self.held[self.names.index(name)] for name in graph.names),
+            increments=moved(self.increments),
+            counted=moved(self.counted),
+            held_sets=moved(self.held_sets),
+            growth=moved(self.growth),
+            leaves=tuple(self.leaves[self.names.index(name)] for name in graph.names) if self.leaves else (),
+            _derived={},
+        )
 
     def when_settled(self) -> BlockSizes:
         """What the increments will be when all rows in the windows are like the latest.
@@ -200,8 +213,6 @@ class PlanSizes:
     """How many rows arrived in the span, in all windows."""
     blocks: Mapping[str, BlockSizes]
     """By the identity of the block's joins."""
-    counted: Mapping[frozenset[str], int] = field(default_factory=dict)
-    """By the aliases below a join of the plan in force: how many tuples it really produced in the span."""
     silent: Sequence[str] = ()
     """The aliases of inputs of which no row arrived in the span: sizes say nothing about them."""
     reductions: Mapping[str, Reduction] = field(default_factory=dict)

@@ -41,7 +41,7 @@ from midstream.planning.join_order.equality_classes import Condition, connection
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.probe_orders import probe_orders
 
-__all__ = ["JoinGraph", "bits", "is_join_block", "select"]
+__all__ = ["JoinGraph", "bits", "block_joins", "is_join_block", "select"]
 
 
 @dataclass(frozen=True)
@@ -271,6 +271,18 @@ def is_join_block(plan: Plan) -> bool:
     while isinstance(plan, Select):
         plan = plan.input
     return isinstance(plan, Join | MultiJoin)
+
+
+def block_joins(block: Plan) -> Iterator[tuple[Join | MultiJoin, JoinOrder]]:
+    """The joins of a block, the topmost first, each with the order of the leaves below it."""
+    pending = [block]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Join | MultiJoin):
+            yield node, JoinGraph.of(node).order
+            pending += node.inputs
+        elif isinstance(node, Select):
+            pending.append(node.input)
 
 
 def _extract(plan: Plan, extra: Iterable[Expression]) -> JoinGraph:

@@ -13,17 +13,26 @@ from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.rewrite import fold, over
 
-__all__ = ["join_graphs", "map_join_blocks", "with_schema_of"]
+__all__ = ["join_blocks", "join_graphs", "map_join_blocks", "with_schema_of"]
+
+
+def join_blocks(plan: Plan) -> Iterator[Plan]:
+    """The topmost node of each block of joins, the outermost block first, then left to right."""
+    return (block for block, _ in _blocks(plan))
 
 
 def join_graphs(plan: Plan) -> Iterator[JoinGraph]:
-    """The graphs of all blocks of joins, the outermost first, then left to right."""
+    """The graphs of all blocks of joins, in the order of :func:`join_blocks`."""
+    return (graph for _, graph in _blocks(plan))
+
+
+def _blocks(plan: Plan) -> Iterator[tuple[Plan, JoinGraph]]:
     pending = [plan]
     while pending:
         node = pending.pop()
         if is_join_block(node):
             graph = JoinGraph.of(node)
-            yield graph
+            yield node, graph
             pending.extend(reversed(graph.leaves))
         else:
             pending.extend(reversed(node.inputs))
