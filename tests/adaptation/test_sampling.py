@@ -277,3 +277,24 @@ def test_two_blocks_with_the_same_aliases_are_told_apart():
     produced = sorted(float(block.increments[3].mean()) for block in sizes.blocks.values())
     # The latest push: 20 x 20 - 10 x 10 pairs, and 6 x 4 - 3 x 2.
     assert produced == [18.0, 300.0]
+
+
+def test_a_condition_of_three_inputs_can_be_measured():
+    """With ``a.x + b.y = c.z`` only c can be the last input of a, b and c: that set is derived, all others measured."""
+    columns = {"a": "kx", "b": "ky", "c": "zu", "d": "u"}
+    query = ContinuousQuery(
+        "SELECT a.ts AS ts FROM a [RANGE 1000], b [RANGE 1000], c [RANGE 1000], d [RANGE 1000]"
+        " WHERE a.k = b.k AND a.x + b.y = c.z AND c.u = d.u",
+        [Stream(n, pa.schema({"ts": pa.int64(), **{c: pa.int64() for c in cs}}), "ts") for n, cs in columns.items()],
+    )
+    run, statistics = query.run_locally("a b (c d)"), QueryStatistics()
+    statistics.follow(run._cell.executor)
+    generator = np.random.default_rng(1)
+    for push in range(4):
+        run.push(rows(query, generator, 100 * push, 60, 20))
+        assert statistics.follow(run._cell.executor)
+    sizes, increments = measured(run, statistics, ALL)
+    assert {names for names in increments if len(names) > 1} == {frozenset("ab"), frozenset("cd"), frozenset("abcd")}
+    for names, counted in sizes.counted.items():
+        assert float(increments[names].mean()) == pytest.approx(counted, rel=0.2), names
+    assert "(derived)" in query.explain("a b c d", statistics=sizes)
