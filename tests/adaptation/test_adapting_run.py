@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from midstream.adaptation import Adaptation
+from midstream.errors import BadOption
 from midstream.planning.cost import CostCoefficients
 from tests.adaptation.test_sampling import chain
 
@@ -151,3 +153,17 @@ def test_statistics_sort_the_plans_and_explain_them():
     assert "q-error" in explained and "of the cost" in explained
     unknown = query.explain(plans[0], statistics=statistics)
     assert "per 1,000" in unknown
+
+
+def test_statistics_of_other_kinds_are_refused():
+    query = chain(window=400)
+    run = query.run_locally(adapt=POLICY)
+    for statistics in ("o", {}, 0, run, run.statistics):
+        with pytest.raises(BadOption, match="statistics cannot be") as refused:
+            query.explain(statistics=statistics)
+        assert "statistics()" in str(refused.value.hint)
+        with pytest.raises(BadOption, match="statistics cannot be"):
+            query.plans(statistics=statistics)
+    for ask in (query.explain, query.plans):
+        with pytest.raises(BadOption, match="coefficients must be CostCoefficients"):
+            ask(statistics=run.statistics(), coefficients={})
