@@ -62,10 +62,8 @@ class PlannedQuery:
         rows and its share of the cost; ``coefficients`` are the seconds per step.
         """
         chosen = self.chosen(plan)
-        sizes = statistics.sizes if isinstance(statistics, Statistics) else statistics
-        if sizes is None:
-            return chosen.explain()
-        return explain_cost(chosen, sizes, coefficients or CostCoefficients())
+        sizes, seconds = _sizes_of(statistics), _checked(coefficients)
+        return chosen.explain() if sizes is None else explain_cost(chosen, sizes, seconds)
 
     def plan(
         self,
@@ -99,10 +97,8 @@ class PlannedQuery:
         many plans, the cheapest is followed by the default plan and the next 1,000 in the order of their cost.
         """
         plans = (self._own(plan) for plan in equivalent_plans(self._bound))
-        sizes = statistics.sizes if isinstance(statistics, Statistics) else statistics
-        if sizes is None:
-            return plans
-        return self._by_cost(plans, sizes, coefficients or CostCoefficients())
+        sizes, seconds = _sizes_of(statistics), _checked(coefficients)
+        return plans if sizes is None else self._by_cost(plans, sizes, seconds)
 
     def shapes(self) -> tuple[Plan, ...]:
         """One plan of each shape: with distinct and partial aggregates above joins, or below them."""
@@ -143,3 +139,21 @@ class PlannedQuery:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.text!r})"
+
+
+def _sizes_of(statistics: Statistics | PlanSizes | None) -> PlanSizes | None:
+    """The sizes among statistics; None if nothing was measured yet."""
+    if isinstance(statistics, Statistics):
+        return statistics.sizes
+    if statistics is not None and not isinstance(statistics, PlanSizes):
+        raise BadOption(
+            f"statistics cannot be {statistics!r}", hint="Give the statistics() of a run of this query that adapts."
+        )
+    return statistics
+
+
+def _checked(coefficients: CostCoefficients | None) -> CostCoefficients:
+    """The coefficients given, or else the defaults."""
+    if coefficients is not None and not isinstance(coefficients, CostCoefficients):
+        raise BadOption(f"coefficients must be CostCoefficients(...), not {coefficients!r}")
+    return coefficients or CostCoefficients()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from midstream.adaptation import Adaptation
+from midstream.errors import BadOption
 from midstream.planning.cost import CostCoefficients
 from tests.adaptation.test_sampling import chain
 
@@ -70,6 +72,57 @@ def test_a_plan_that_a_person_chose_is_not_touched():
     assert len(run.history()) > 1
 
 
+def test_decisions_are_kept_when_adaptation_is_switched():
+    run = chain(window=400).run_locally(adapt=POLICY)
+    generator = np.random.default_rng(3)
+    for push in range(8):
+        run.push(tables(generator, push, "x"))
+    before = run.decisions()
+    assert any(decision.outcome == "changed" for decision in before)
+    run.adapt("off")
+    run.push(tables(generator, 8, "z"))
+    assert run.decisions() == before
+    run.adapt(POLICY)
+    for push in range(9, 20):
+        run.push(tables(generator, push, "z"))
+    decisions = run.decisions()
+    assert decisions[: len(before)] == before
+    assert [decision.number for decision in decisions] == list(range(1, len(decisions) + 1))
+    # So a migration names one decision only.
+    by_number = {decision.number: decision for decision in decisions}
+    assert all(by_number[migration.decision].outcome == "changed" for migration in run.history())
+
+
+def test_a_plan_that_a_person_chose_while_adaptation_was_off_counts_as_a_change():
+    advising = Adaptation(mode="advise", coefficients=CostCoefficients())
+    run = chain(window=400).run_locally("a b c d", adapt=advising)
+    generator = np.random.default_rng(3)
+    for push in range(8):
+        run.push(tables(generator, push, "x"))
+    *_, before = run.decisions()
+    run.adapt("off")
+    run.migrate("b a c d", "moving-state")
+    run.adapt(advising)
+    for push in range(8, 12):
+        run.push(tables(generator, push, "x"))
+    after = run.decisions()[before.number]
+    # What was lost with the plan before does not count for this one.
+    assert (before.plan, after.plan) == ("a b c d", "b a c d")
+    assert after.regret < before.regret
+
+
+def test_rows_that_arrived_while_adaptation_was_off_do_not_count():
+    run = chain(window=400).run_locally("a b c d")
+    generator = np.random.default_rng(3)
+    for push in range(8):
+        run.push(tables(generator, push, "x"))
+    run.adapt(Adaptation(mode="advise", least_rows=12_000, coefficients=CostCoefficients()))
+    for push in range(8, 12):
+        run.push(tables(generator, push, "x"))
+    # Each push brings 4,000 rows: the third one is the first that has enough.
+    assert run.decisions()[0].push == 11
+
+
 def test_a_steady_stream_gives_no_migration_after_the_first_windows():
     run = chain(window=400).run_locally("a b c d", adapt=POLICY)
     generator = np.random.default_rng(4)
@@ -100,3 +153,17 @@ def test_statistics_sort_the_plans_and_explain_them():
     assert "q-error" in explained and "of the cost" in explained
     unknown = query.explain(plans[0], statistics=statistics)
     assert "per 1,000" in unknown
+
+
+def test_statistics_of_other_kinds_are_refused():
+    query = chain(window=400)
+    run = query.run_locally(adapt=POLICY)
+    for statistics in ("o", {}, 0, run, run.statistics):
+        with pytest.raises(BadOption, match="statistics cannot be") as refused:
+            query.explain(statistics=statistics)
+        assert "statistics()" in str(refused.value.hint)
+        with pytest.raises(BadOption, match="statistics cannot be"):
+            query.plans(statistics=statistics)
+    for ask in (query.explain, query.plans):
+        with pytest.raises(BadOption, match="coefficients must be CostCoefficients"):
+            ask(statistics=run.statistics(), coefficients={})

@@ -130,6 +130,11 @@ def test_what_migrations_really_computed_corrects_the_next_expectation():
         ({"regret": float("nan")}, "regret must be a number of at least 0"),
         ({"strategies": ("jizc",)}, "there is no migration strategy 'jizc'"),
         ({"strategies": ()}, "at least one migration strategy"),
+        ({"strategies": ["jisc"]}, "as a tuple, not \\['jisc'\\]"),
+        ({"strategies": ("jisc", [])}, "there is no migration strategy \\[\\]"),
+        ({"regret": 10**400}, "regret must be a number of at least 0, not a number of so many digits"),
+        ({"sample_rows": 10**5000}, "sample_rows must be a whole number below 2\\^63"),
+        ({"seed": 2**63}, "seed must be a whole number below 2\\^63, not 9223372036854775808"),
         ({"coefficients": 3}, "coefficients must be CostCoefficients"),
     ],
 )
@@ -142,5 +147,15 @@ def test_a_run_refuses_an_unknown_mode():
     with pytest.raises(BadOption, match="adapt cannot be 'atuo'") as refused:
         QUERY.run_locally(adapt="atuo")
     assert '"auto"' in str(refused.value.hint)
-    with pytest.raises(BadOption, match="cost coefficient tuple_in"):
-        CostCoefficients(tuple_in=-1.0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, "1", True, None, float("inf"), 1e300, 10**400])
+def test_bad_cost_coefficients_are_refused(seconds):
+    with pytest.raises(BadOption, match="the cost coefficient tuple_in must be a number of seconds"):
+        CostCoefficients(tuple_in=seconds)
+
+
+def test_the_reason_names_the_factor_of_regret():
+    deciding = controller(regret=1e6)
+    consider(deciding, sizes(ab=1e6, bc=20_000))
+    assert "does not yet exceed 1e+06 times what the change costs" in deciding.decisions[-1].reason

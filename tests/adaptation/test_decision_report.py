@@ -54,6 +54,10 @@ CHANGED = Decision(
     ),
 )
 
+FAILED = Decision(
+    number=3, push=9, watermark=900, outcome="kept", reason="It broke.", plan="a b", best="a b", failure="It broke.",
+)  # fmt: skip
+
 
 def test_a_change_names_the_join_that_grew_and_the_one_that_comes_instead():
     assert decision_text(CHANGED, KEPT) == (
@@ -101,7 +105,7 @@ def test_names_are_text(tmp_path):
     write_decision_report([odd, replace(odd, outcome="advised")], tmp_path / "odd.png")
 
 
-@pytest.mark.parametrize("decisions", [[KEPT], [CHANGED], [KEPT, CHANGED] * 20])
+@pytest.mark.parametrize("decisions", [[KEPT], [CHANGED], [KEPT, CHANGED] * 20, [FAILED], [KEPT, FAILED, KEPT]])
 def test_a_picture_is_made_of_any_decisions(tmp_path, decisions):
     path = write_decision_report(decisions, str(tmp_path / "decisions.PNG"))
     assert path.read_bytes().startswith(b"\x89PNG")

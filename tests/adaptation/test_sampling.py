@@ -296,3 +296,26 @@ def test_two_blocks_with_the_same_aliases_are_told_apart():
     push = statistics.latest_push()
     assert push.rows == 25
     assert sorted(counts.produced for counts in push.joins.values()) == [18, 300]
+
+
+def test_a_condition_of_three_inputs_can_be_measured():
+    """With ``a.x + b.y = c.z`` only c can be the last input of a, b and c: that set is derived, all others measured."""
+    columns = {"a": "kx", "b": "ky", "c": "zu", "d": "u"}
+    query = ContinuousQuery(
+        "SELECT a.ts AS ts FROM a [RANGE 1000], b [RANGE 1000], c [RANGE 1000], d [RANGE 1000]"
+        " WHERE a.k = b.k AND a.x + b.y = c.z AND c.u = d.u",
+        [Stream(n, pa.schema({"ts": pa.int64(), **{c: pa.int64() for c in cs}}), "ts") for n, cs in columns.items()],
+    )
+    run, statistics = query.run_locally("a b (c d)"), QueryStatistics()
+    statistics.follow(run._cell.executor)
+    generator = np.random.default_rng(1)
+    for push in range(4):
+        run.push(rows(query, generator, 100 * push, 60, 20))
+        assert statistics.follow(run._cell.executor)
+    sizes, increments = measured(run, statistics, ALL)
+    assert {names for names in increments if len(names) > 1} == {frozenset("ab"), frozenset("cd"), frozenset("abcd")}
+    for block in sizes.blocks.values():
+        for inputs, counted in block.counted.items():
+            names = frozenset(block.names[place] for place in bits(inputs))
+            assert float(increments[names].mean()) == pytest.approx(counted, rel=0.2), names
+    assert "(derived)" in query.explain("a b c d", statistics=sizes)

@@ -96,7 +96,6 @@ def play(query: ContinuousQuery, policy: Adaptation, choices: Choices) -> tuple[
                 run.migrate(random_order(choices, shuffled).removeprefix("(")[:-1], choices.pick(STRATEGIES[:4]))
             before = run.plan
             if choices.chance(2):
-                played.count(run)
                 run.adapt(policy)
             else:
                 assert run.plan == before

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from midstream.adaptation.controller import Controller, Proposal
 from midstream.adaptation.measuring import Measuring
 from midstream.adaptation.pause import Pause
@@ -25,17 +27,23 @@ class Adapter:
         coefficients: CostCoefficients,
         executor: Executor,
         shapes: Callable[[], Sequence[Plan]] = tuple,
+        before: Controller | None = None,
+        push: int = 0,
     ) -> None:
+        """``before`` is the controller of the same run until now, after so many pushes: what it knows is kept."""
         self.policy = policy
         self._shapes = shapes
         """Gives one plan of each shape of the query."""
         self.controller = Controller(policy, coefficients)
+        if before is not None:
+            # Whoever asks for adaptation again lets it change the plan again.
+            self.controller.restore(msgspec.structs.replace(before.state, is_pinned=False), before.decisions)
         self.sizes: PlanSizes | None = None
         """The latest sizes."""
         self._pause = Pause()
         self._measuring: Measuring | None = None
         # The first span begins with the query.
-        self.after_push(executor, 0, 0, None)
+        self.after_push(executor, 0, push, None)
 
     def after_push(self, executor: Executor, rows: int, push: int, watermark: int | None) -> Proposal | None:
         """Note a push that brought so many rows; the change of plan that should be made now, if any."""

@@ -307,8 +307,9 @@ class Controller:
         if cost is None:
             return "None of the strategies allowed can make the change within the pause allowed."
         if self.regret < policy.regret * cost.seconds:
+            times = "" if policy.regret == 1 else f"{policy.regret:g} times "
             return (
-                f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed what the change costs "
+                f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed {times}what the change costs "
                 f"({seconds_text(cost.seconds)})."
             )
         return ""

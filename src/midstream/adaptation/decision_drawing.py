@@ -59,8 +59,9 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
     regret.sharex(costs)
     _plot(costs, decisions, "seconds_now", "o-", _IN_FORCE, "plan in force")
     _plot(costs, decisions, "seconds_best", "s--", _CHEAPEST, "cheapest plan")
-    costs.set_yscale("log")
-    costs.yaxis.set_major_locator(LogLocator(subs=_LABELLED))
+    if any(decision.seconds_now > 0 for decision in decisions):
+        costs.set_yscale("log")
+        costs.yaxis.set_major_locator(LogLocator(subs=_LABELLED))
     costs.set_title("Cost of 1,000 rows, by the cost model")
     _plot(regret, decisions, "regret", "o-", _LOST, "time lost since the last change")
     possible = [decision for decision in decisions if decision.strategy is not None]
@@ -89,12 +90,12 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
 
 
 def _plot(axes: Axes, decisions: Sequence[Decision], name: str, style: str, colour: str, label: str) -> None:
-    """A figure of the decisions; the line is broken where the plan was changed."""
+    """A figure of the decisions; the line is broken where the plan was changed, and where nothing could be measured."""
     pushes: list[float] = []
     values: list[float] = []
     for decision in decisions:
         pushes.append(decision.push)
-        values.append(getattr(decision, name))
+        values.append(getattr(decision, name) if decision.failure is None else math.nan)
         if decision.outcome == "changed":
             pushes.append(decision.push)
             values.append(math.nan)

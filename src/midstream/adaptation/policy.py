@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import msgspec
 
 from midstream.errors import BadOption, did_you_mean, quoted
 from midstream.migration.strategy_registry import STRATEGIES
-from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.coefficients import CostCoefficients, finite_number, shown_number
 
 __all__ = ["AdaptMode", "Adaptation"]
 
 AdaptMode = Literal["off", "advise", "auto"]
 _MODES = ("off", "advise", "auto")
+_LARGEST = 2**63 - 1
 
 
 class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,21 +62,27 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for name, least in (("sample_rows", 16), ("least_rows", 1), ("seed", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise BadOption(f"{name} must be a whole number of at least {least}, not {value!r}")
+                raise BadOption(f"{name} must be a whole number of at least {least}, not {shown_number(value)}")
+            if value > _LARGEST:
+                # A policy is stored, and numbers beyond 64 bits cannot be.
+                raise BadOption(f"{name} must be a whole number below 2^63, not {shown_number(value)}")
         for name, least_value in (
             ("measure_every", 0.0), ("measure_share", 0.0), ("deviations", 0.0), ("least_gain", 1.0),
             ("least_saving", 0.0), ("regret", 0.0), ("longest_pause", 0.0),
         ):  # fmt: skip
-            number = getattr(self, name)
-            is_number = isinstance(number, int | float) and not isinstance(number, bool)
-            if not is_number or not math.isfinite(number) or number < least_value:
-                raise BadOption(f"{name} must be a number of at least {least_value:g}, not {number!r}")
+            number = finite_number(getattr(self, name))
+            if number is None or number < least_value:
+                given = shown_number(getattr(self, name))
+                raise BadOption(f"{name} must be a number of at least {least_value:g}, not {given}")
             # A policy is the same after it was stored.
-            msgspec.structs.force_setattr(self, name, float(number))
+            msgspec.structs.force_setattr(self, name, number)
         if not isinstance(self.strategies, tuple) or not self.strategies:
-            raise BadOption("strategies must name at least one migration strategy, as a tuple")
+            raise BadOption(
+                f"strategies must name at least one migration strategy, as a tuple, not {self.strategies!r}",
+                hint='Write strategies=("jisc",).',
+            )
         for strategy in self.strategies:
-            if strategy not in STRATEGIES:
+            if not isinstance(strategy, str) or strategy not in STRATEGIES:
                 raise BadOption(
                     f"there is no migration strategy {strategy!r}",
                     detail=f"There are {quoted(STRATEGIES)}.",

@@ -21,7 +21,7 @@ the replicates of ``planning/cost/sizes``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -244,14 +244,24 @@ class BlockSampler:
                 for other in range(one + 1, len(self._sides))
                 if self.graph.are_linked(1 << one, 1 << other)
             ]
-        return [inputs for inputs in found if inputs != self.graph.everything][:MOST_SETS]
+        made = {1 << place for place in range(len(self._sides))}
+        kept = []
+        for inputs in found:
+            # A condition of three inputs (a.x + b.y = c.z) may connect a set that only one input can be added to.
+            if inputs != self.graph.everything and len(_ends(inputs, made)) > 1:
+                made.add(inputs)
+                kept.append(inputs)
+        return kept[:MOST_SETS]
+
+    @cached_property
+    def _made_sets(self) -> set[int]:
+        """The sets that have a sample in a measurement."""
+        return {1 << place for place in range(len(self._sides))} | set(self._measured_sets)
 
     def _steps_of(self, inputs: int) -> tuple[_Step, _Step]:
         """How the set's sample is made of smaller ones: two steps, each for the tuples of some roots."""
         if inputs not in self._steps:
-            graph = self.graph
-            ends = [place for place in bits(inputs) if graph.is_connected(inputs ^ 1 << place)]
-            last, other = ends[0], ends[1]
+            last, other = _ends(inputs, self._made_sets)[:2]
             first_step = self._step(inputs, last, root=last, is_root_wanted=False)
             second_step = self._step(inputs, other, root=last, is_root_wanted=True)
             self._plans[inputs] = first_step.operator_plan
@@ -390,6 +400,11 @@ class _Source:
             whole = Batch(selection.layout, batch.valid_from, batch.valid_to, batch.references)
             batch = batch.filtered(truth(selection.predicate, whole.column, len(whole)))
         return batch
+
+
+def _ends(inputs: int, made: Collection[int]) -> list[int]:
+    """The inputs of a set that can be added last, because there are samples of all others together."""
+    return [place for place in bits(inputs) if inputs ^ 1 << place in made]
 
 
 def _share_alive(arrived: float, held: float) -> float:

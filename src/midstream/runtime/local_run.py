@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from midstream.adaptation.adapter import Adapter
 from midstream.adaptation.calibration import calibrate
+from midstream.adaptation.controller import Controller
 from midstream.adaptation.decisions import Decision
 from midstream.adaptation.hot_keys import hot_keys
 from midstream.adaptation.policy import Adaptation
@@ -71,7 +72,6 @@ class LocalRun:
         """The migration that adaptation began last, until it is over."""
         self._arrived = 0
         self._cell = Cell(plan, planner(None), chunk_rows, just_in_time=JustInTime.chosen(just_in_time))
-        self._adapter = self._new_adapter(policy)
         self._planner = planner
         self._ingest = Ingest({window.stream.name: window.stream for window in plan.windows()})
         self._streams = StreamMeter()
@@ -86,6 +86,9 @@ class LocalRun:
         self._seconds = 0.0
         self._push: object | None = None
         """The push that is not part of the state yet."""
+        self._controller: Controller | None = None
+        """What adaptation knows, also while it is off; None if it was never on."""
+        self._adapter = self._new_adapter(policy)
 
     @property
     def plan(self) -> Plan:
@@ -157,14 +160,14 @@ class LocalRun:
         """
         self._check_usable()
         migration = self._migrate(self._planner(plan), strategy, options)
-        if self._adapter is not None:
-            self._adapter.controller.pin()
+        if self._controller is not None:
+            self._controller.pin()
         return migration
 
     def adapt(self, adapt: str | Adaptation) -> None:
         """Let the query change its plan by itself from now on, or not any more ("off").
 
-        A plan that was chosen by :meth:`migrate` stays in force until this is called.
+        A plan that was chosen by :meth:`migrate` stays in force until this is called. Decisions made before are kept.
         """
         self._check_usable()
         self._adapter = self._new_adapter(Adaptation.chosen(adapt))
@@ -172,11 +175,14 @@ class LocalRun:
     def _new_adapter(self, policy: Adaptation | None) -> Adapter | None:
         if policy is None:
             return None
-        return Adapter(policy, policy.coefficients or calibrate(), self._cell.executor, self._shapes)
+        coefficients = policy.coefficients or calibrate()
+        adapter = Adapter(policy, coefficients, self._cell.executor, self._shapes, self._controller, self._pushes)
+        self._controller = adapter.controller
+        return adapter
 
     def decisions(self) -> list[Decision]:
         """What adaptation considered, and what it decided and why: the latest 1,000."""
-        return [] if self._adapter is None else list(self._adapter.controller.decisions)
+        return [] if self._controller is None else list(self._controller.decisions)
 
     def statistics(self) -> Statistics:
         """The sizes of the query's joins, its streams and hot keys: for people, ``query.plans`` and ``query.explain``.
@@ -306,12 +312,12 @@ class LocalRun:
 
     def _adapt_plan(self) -> None:
         """Let adaptation consider the plan after a push."""
+        arrived, self._arrived = self._arrived, 0
         if self._adapter is None:
             return
         if self._deciding is not None and self._deciding.is_over:
             self._adapter.controller.note_migration(self._deciding.rows_recomputed)
             self._deciding = None
-        arrived, self._arrived = self._arrived, 0
         proposal = self._adapter.after_push(self._cell.executor, arrived, self._pushes, self.watermark)
         if proposal is not None:
             number = self._adapter.controller.decisions[-1].number

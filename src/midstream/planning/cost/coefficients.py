@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 
 from midstream.errors import BadOption
 
-__all__ = ["CostCoefficients"]
+__all__ = ["CostCoefficients", "finite_number", "shown_number"]
+
+_MOST_SECONDS = 1e6
+"""What one step may take at most; costs of plans stay far from what a float cannot express."""
 
 
 class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,8 +50,34 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not math.isfinite(value) or value < 0:
-                raise BadOption(f"the cost coefficient {name} must be a number of seconds, not {value!r}")
-            msgspec.structs.force_setattr(self, name, float(value))
+            number = finite_number(getattr(self, name))
+            if number is None or not 0 <= number <= _MOST_SECONDS:
+                given = shown_number(getattr(self, name))
+                raise BadOption(f"the cost coefficient {name} must be a number of seconds, not {given}")
+            msgspec.structs.force_setattr(self, name, number)
+
+
+def finite_number(value: Any) -> float | None:
+    """A finite number as a float; None for anything else.
+
+    >>> finite_number(2), finite_number(True), finite_number("2"), finite_number(10**400)
+    (2.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def shown_number(value: Any) -> str:
+    """A value that should be a number, for a message.
+
+    >>> shown_number("x"), shown_number(-3), shown_number(10**5000)
+    ("'x'", '-3', 'a number of so many digits')
+    """
+    # Python does not write very large numbers at all.
+    is_large = isinstance(value, int) and abs(value) >= 10**40
+    return "a number of so many digits" if is_large else repr(value)
