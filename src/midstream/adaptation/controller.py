@@ -177,8 +177,13 @@ class Controller:
             reason = f"No row of {', '.join(silent)} has arrived lately, so nothing is known about the next ones."
         elif sum(sizes.rows for sizes in cells) < policy.least_rows:
             reason = "Too few rows have arrived for a decision."
-        elif compared.best_plan == plan or float(best.mean()) >= float(now.mean()):
+        elif compared.best_plan == plan:
             reason = "The plan in force is the cheapest."
+        elif float(best.mean()) >= float(now.mean()):
+            reason = (
+                f'"{plan_text(compared.best_plan)}" will be cheaper when the windows are full of such rows; for the rows '
+                "in them now the plan in force is."
+            )
         else:
             self.regret += self._lost(saving, compared.rows, compared.sizes.rows)
             cost = cheapest_migration(
