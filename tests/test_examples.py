@@ -27,7 +27,7 @@ PROMISES = {
     "adapting_to_seasons": [
         r"January: The plan \"d e l\" was kept\.",
         r"(June|July): The plan was changed from \"d l e\" to \"d e l\" by .* takes .* instead of ",
-        r"the join of d and l makes [\d,]{5,} rows \(at the decision before: [\d,]+\)",
+        r"the join of d and l makes [\d,]{5,} rows \([\d,]+ at the previous decision\)",
         r"[2-9] changes, 21,350,990 results, [\d,]+ pairs",
         r"(always .* pairs; as many results every week: True\n){2}",
     ],

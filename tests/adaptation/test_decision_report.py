@@ -62,10 +62,10 @@ FAILED = Decision(
 def test_a_change_names_the_join_that_grew_and_the_one_that_comes_instead():
     assert decision_text(CHANGED, KEPT) == (
         'The plan was changed from "a b c" to "a (b c)" by jisc. It is worth it. '
-        "Of 1,000 arriving rows the join of a and b makes 37,288 rows (at the decision before: 12); "
+        "Of 1,000 arriving rows the join of a and b makes 37,288 rows (12 at the previous decision); "
         "the join of b and c, which comes instead, 0.25."
     )
-    assert "at the decision before" not in decision_text(CHANGED)
+    assert "at the previous decision" not in decision_text(CHANGED)
     advised = decision_text(replace(CHANGED, outcome="advised"), KEPT)
     assert advised.startswith('The plan "a b c" should be changed to "a (b c)" by jisc. It is worth it. Of 1,000')
 
@@ -79,7 +79,7 @@ def test_the_page_has_the_reasons_and_loads_nothing(tmp_path):
     page = path.read_text()
     assert "2 considerations, 1 changes" in page
     assert 'The plan is now "a (b c)"' in page
-    for text in (KEPT.reason, CHANGED.reason, "37,288 rows (at the decision before: 12)", "50 ms", "6 ms"):
+    for text in (KEPT.reason, CHANGED.reason, "37,288 rows (12 at the previous decision)", "50 ms", "6 ms"):
         assert text in page
     assert page.count("<svg") == 1
     # The plots' words are text in the page.

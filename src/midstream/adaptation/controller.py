@@ -181,8 +181,8 @@ class Controller:
             reason = "The plan in force is the cheapest."
         elif float(best.mean()) >= float(now.mean()):
             reason = (
-                f'"{plan_text(compared.best_plan)}" will be cheaper when the windows are full of such rows; for the rows '
-                "in them now the plan in force is."
+                f'"{plan_text(compared.best_plan)}" will be cheaper when the windows are full of such rows; for those in '
+                "them now the plan in force is."
             )
         else:
             self.regret += self._lost(saving, compared.rows, compared.sizes.rows)
@@ -322,8 +322,8 @@ class Controller:
     def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
         return (
             f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {seconds_text(1_000 * best)} instead of '
-            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost since the last change, and this one "
-            f"costs {seconds_text(cost.seconds)}."
+            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost by keeping the old plan, and the "
+            f"change costs {seconds_text(cost.seconds)}."
         )
 
 

@@ -1,7 +1,7 @@
 """A decision in words: what was decided, why, and which joins made the difference.
 
 A decision's own ``reason`` compares times. What a data engineer looks for is the join that grew: it is named here with
-its rows per 1,000 arriving rows, and how many there were at the decision before.
+its rows per 1,000 arriving rows, and how many there were at the previous decision.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _sizes(decision: Decision, before: Decision | None) -> Iterator[str]:
     if avoided and instead:
         old, new = (max(joins, key=lambda join: join.rows) for joins in (avoided, instead))
         earlier = None if before is None else _rows_then(before, old)
-        then = "" if earlier is None else f" (at the decision before: {_count(earlier)})"
+        then = "" if earlier is None else f" ({_count(earlier)} at the previous decision)"
         yield (
             f"Of 1,000 arriving rows the join of {_names(old)} makes {_count(old.rows)} rows{then}; "
             f"the join of {_names(new)}, which comes instead, {_count(new.rows)}."
