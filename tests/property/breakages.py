@@ -2,8 +2,8 @@
 
 Most concern progress and hand-over: how far results are final, what has been emitted, where a successor begins, how
 long rows are kept for it. Others concern just-in-time processing: whose tuples wait, for whom, and when they are
-resumed. Each breakage replaces one piece of text of the source, in a copy; then random cases are played until one
-fails.
+resumed; or multi-way joins and STAIRs: what they keep, and what a migration makes of it. Each breakage replaces one
+piece of text of the source, in a copy; then random cases are played until one fails.
 
     python -m tests.property.breakages            all of them, with the number of the case that found each
     python -m tests.property.breakages sweep      those whose cases, file or name contain the word
@@ -43,7 +43,7 @@ class Breakage:
     right: str
     wrong: str
     cases: str = "migrations"
-    """Which random cases are played: "migrations", or "just in time"."""
+    """Which random cases are played: "migrations", "just in time" or "executors"."""
 
 
 FINAL, SWEEP, BOX = "engine/operators/final_operator.py", "engine/operators/sweep.py", "execution/plan_executor.py"
@@ -251,8 +251,8 @@ BREAKAGES = (
         "True for",
     ),
     Breakage(
-        "a rebuilt plan goes further than it was allowed to", MATCHING,
-        "matching.new.hold_final(old.final_limit)", "pass",
+        "a rebuilt plan, or one in another order, goes further than it was allowed to", MATCHING,
+        "        self.new.hold_final(old.final_limit)", "        pass",
     ),
     Breakage(
         "the history of a final operator is what it emits next", FINAL,
@@ -377,7 +377,45 @@ JUST_IN_TIME = tuple(
          "side.is_partial = bool(consumers) or place == waiting", "side.is_partial = False"),
     )
 )  # fmt: skip
-ALL = (*BREAKAGES, *JUST_IN_TIME)
+MULTI_JOIN, STAIRS = "engine/operators/multi_join.py", "migration/stairs.py"
+EXECUTORS = tuple(
+    Breakage(name, file, right, wrong, "executors")
+    for name, file, right, wrong in (
+        ("rows of a push meet themselves and each other twice", MULTI_JOIN,
+         "            yield from self._combined(place, batch)\n            self._remember(place, batch)\n",
+         "            self._remember(place, batch)\n            yield from self._combined(place, batch)\n"),
+        ("only the first index gets new rows", MULTI_JOIN,
+         "for index in self._indexes[place].values()] if len(batch) else []",
+         "for index in list(self._indexes[place].values())[:1]] if len(batch) else []"),
+        ("rows are dropped when one other input has passed their end", MULTI_JOIN,
+         "others = min(child.frontier", "others = max(child.frontier"),
+        ("what an undone slice remembered stays", MULTI_JOIN,
+         "                        index.state.take_back(tuples)", "                        pass"),
+        ("conditions on one input alone are not checked", MULTI_JOIN,
+         "return batch if check is None else", "return batch if True else"),
+        ("rows that could not meet anybody are forgotten", MULTI_JOIN,
+         "                index.put_off(batch)", "                pass"),
+        ("the history of a multi-way join lacks the rows of the last run", MULTI_JOIN,
+         "concatenate(self._layouts[1 << root], self._first_index(root).tuples_held())",
+         "concatenate(self._layouts[1 << root], self._first_index(root).tuples_held()[:1]).sliced(0, 1)"),
+        ("an index that is made later is empty", MULTI_JOIN,
+         "                    index.add(batch)", "                    pass"),
+        ("an index may lack old tuples", MULTI_JOIN,
+         "index.may_be_incomplete = False", "index.may_be_incomplete = True"),
+        ("an incomplete state is adopted as an index", "migration/state_matching.py",
+         "if self._completion is Completion.EAGER or wanted or not state.may_lack_tuples:",
+         "if self._completion is Completion.EAGER or wanted:"),
+        ("only the first of several states of an input is rebuilt", "migration/state_matching.py",
+         "        elif self._is_rebuilt(state, wanted):\n            history += state.rebuild(*inputs)",
+         "        elif self._is_rebuilt(state, wanted):\n            history += state.rebuild(*inputs)\n"
+         "            inputs[:] = [[] for _ in inputs]"),
+        ("STAIRs change their order beside another plan", STAIRS,
+         "if self.runs_alone and self._rows", "if self._rows"),
+        ("a changed order emits again what was emitted", "migration/state_matching.py",
+         "            operator.emits_from = before.emits_from", "            pass"),
+    )
+)  # fmt: skip
+ALL = (*BREAKAGES, *JUST_IN_TIME, *EXECUTORS)
 
 
 def sources(breakage: Breakage, root: Path = ROOT) -> str:
@@ -401,7 +439,12 @@ def play(kind: str, seed: str, cases: int) -> None:
     """In the copy: print after how many cases the first one failed."""
     # Plans and tables are many and live short; collecting them in between takes a tenth of the time.
     gc.disable()
-    failures = migration_failures(seed) if kind == "migrations" else just_in_time_failures(seed)
+    kinds = {
+        "migrations": migration_failures,
+        "just in time": just_in_time_failures,
+        "executors": executor_failures,
+    }
+    failures = kinds[kind](seed)
     for number, failure in enumerate(failures, 1):
         if number % 200 == 0:
             gc.collect()
@@ -438,6 +481,22 @@ def just_in_time_failures(master: str) -> Iterator[str | None]:
                 continue
             except Exception as failure:
                 yield failure_kind(failure)
+
+
+def executor_failures(master: str) -> Iterator[str | None]:
+    """The same for random migrations among multi-way joins, eddies, STAIRs and trees."""
+    from midstream.testing import random_case
+    from midstream.testing.choices import Rejected, SeededChoices
+    from midstream.testing.soak import failure_kind
+
+    for seed in count():
+        try:
+            random_case(SeededChoices(f"{master} {seed}"), braces=True).check()
+            yield None
+        except Rejected:
+            continue
+        except Exception as failure:
+            yield failure_kind(failure)
 
 
 def main(words: list[str], seed: str = SEED, cases: int = CASES) -> int:

@@ -181,7 +181,7 @@ class Controller:
             reason = "The plan in force is the cheapest."
         elif float(best.mean()) >= float(now.mean()):
             reason = (
-                f'"{plan_text(compared.best_plan)}" will be cheaper when the windows are full of such rows; for those in '
+                f'"{plan_text(compared.best_plan)}" will be cheaper when windows are full of such rows; for those in '
                 "them now the plan in force is."
             )
         else:
