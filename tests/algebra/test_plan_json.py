@@ -31,6 +31,7 @@ from midstream.algebra.plan import (
     Distinct,
     Item,
     Join,
+    MultiJoin,
     NamedAggregate,
     Plan,
     Project,
@@ -199,10 +200,35 @@ STORED = """
 
 
 def test_this_version_is_written_and_stays_readable() -> None:
-    # A remote source stands for a whole plan: see test_a_remote_source_comes_back_with_its_subplan.
-    assert {type(node) for node in EVERY_KIND.walk()} == {*plan_json._OPERATORS} - {RemoteSource}
+    # A remote source stands for a whole plan: see test_a_remote_source_comes_back_with_its_subplan. For multi-way joins
+    # see test_a_multi_way_join_says_how_many_inputs_it_has.
+    assert {type(node) for node in EVERY_KIND.walk()} == {*plan_json._OPERATORS} - {RemoteSource, MultiJoin}
     assert plan_to_json(EVERY_KIND) == json.loads(STORED)
     assert plan_from_json(json.loads(STORED)) == EVERY_KIND
+
+
+def test_a_multi_way_join_says_how_many_inputs_it_has() -> None:
+    parts = (window("a"), window("b"), window("c"))
+    plan = MultiJoin(parts, tuple(equal("a.k=b.k")), probe_orders=((1, 2), (0, 2), (1, 0)))
+    data = plan_to_json(plan)
+    assert data["operators"][3] == {
+        "kind": "multijoin",
+        "parts": 3,
+        "predicates": [
+            {
+                "kind": "call",
+                "function": "=",
+                "operands": [
+                    {"kind": "column", "relation": "a", "name": "k", "data_type": "int64"},
+                    {"kind": "column", "relation": "b", "name": "k", "data_type": "int64"},
+                ],
+                "data_type": "bool",
+            }
+        ],
+        "routing": "fixed",
+        "probe_orders": [[1, 2], [0, 2], [1, 0]],
+    }
+    assert plan_from_json(json.loads(json.dumps(data))) == plan
 
 
 def test_streams_are_written_once_and_operators_as_often_as_they_are_read() -> None:
