@@ -82,7 +82,8 @@ class Compiler:
         if isinstance(plan, MultiJoin):
             read = needed | _fields(*plan.predicates)
             parts = [self._stored(part, self._compile(part, read & frozenset(part.schema))) for part in plan.parts]
-            return MultiJoinOperator(plan, parts, self.chunk_rows)
+            options = None if self.just_in_time is None else self.just_in_time.visit_filter_options
+            return MultiJoinOperator(plan, parts, self.chunk_rows, options)
         if isinstance(plan, Aggregate):
             arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
             read = _fields(*(key.expression for key in plan.keys), *arguments)

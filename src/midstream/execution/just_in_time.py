@@ -17,7 +17,7 @@ and ends at all other operators: a distinct or aggregate is a consumer or a prod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import equal_columns
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.suspend import SuspendOperator
+from midstream.engine.operators.visit_filter import VisitFilterOptions
 from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
 from midstream.errors import BadOption
 
@@ -83,9 +84,18 @@ class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def as_json(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self)
 
+    @property
+    def visit_filter_options(self) -> VisitFilterOptions:
+        """How a multi-way join keeps tuples from visits of which nothing can come."""
+        return VisitFilterOptions(self._make_demanded_keys, self.type_two, self.least_share, self.trial_rows)
+
+    @property
+    def _make_demanded_keys(self) -> Callable[[], DemandedKeys | BloomDemandedKeys]:
+        return BloomDemandedKeys if self.detection == "bloom" else DemandedKeys
+
     def demand(self, child: Operator) -> DemandOperator:
         """The operator that notes what a consumer input demands."""
-        operator = DemandOperator(child, BloomDemandedKeys if self.detection == "bloom" else DemandedKeys)
+        operator = DemandOperator(child, self._make_demanded_keys)
         operator.subplan = child.subplan
         return operator
 
@@ -112,7 +122,7 @@ class Consumer:
         """The consumer that a join is for its waiting input."""
         return cls(operator, tuple(_equalities(plan, waiting)))
 
-    def demanded_of(self, child: Operator) -> tuple[KeyDemand, list[Expression]]:
+    def demanded_of(self, child: Operator) -> tuple[KeyDemand[DemandOperator], list[Expression]]:
         """What the join demands by the keys that the operator's tuples have; and these keys."""
         there = {field.column for field in child.layout.fields}
         own: list[Expression] = []
