@@ -22,7 +22,7 @@ anew: see ``docs/executors.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -76,14 +76,21 @@ class MultiJoinOperator(Operator):
         inputs: Sequence[Operator],
         chunk_rows: int,
         filter_options: VisitFilterOptions | None = None,
+        partial_inputs: Collection[int] = (),
     ) -> None:
-        """``filter_options``: how tuples are kept from visits of which nothing can come; None: they are not."""
+        """Of just-in-time processing: how tuples are kept from visits of which nothing can come, and which inputs lack
+        tuples that are suspended."""
         layouts = [child.layout for child in inputs]
         assert all(layout.is_stored for layout in layouts)
         super().__init__(plan.label, reduce(Layout.beside, layouts), tuple(inputs))
         self.plan = plan
         self.chunk_rows = chunk_rows
         self.is_topmost = False
+        self.deciding_order: Sequence[int] = range(len(inputs))
+        """The inputs in the order in which they are evaluated: those of some may have to wait for those before them."""
+        self.has_consumers = False
+        """Whether tuples that enter the join may have to wait for joins above."""
+        self._partial_inputs = partial_inputs
         self.router: Router
         if plan.routing == "fixed":
             self.router = FixedRouter(plan.probe_orders)
@@ -120,7 +127,11 @@ class MultiJoinOperator(Operator):
         return noted + sum(index.state_bytes for indexes in self._indexes for index in indexes.values())
 
     def states(self) -> Sequence[StateHandle]:
-        return [index for indexes in self._indexes for index in indexes.values()]
+        return [index for place in self.deciding_order for index in self._indexes[place].values()]
+
+    @property
+    def evaluation_order(self) -> Sequence[Operator]:
+        return [self.inputs[place] for place in self.deciding_order]
 
     def indexes_of(self, place: int) -> Sequence[JoinSide]:
         """What is kept of an input's tuples, by each key."""
@@ -268,6 +279,7 @@ class MultiJoinOperator(Operator):
         join = JoinOperator(plan, Relation(self._layout(visited)), self.inputs[place], self.chunk_rows, keys)
         index = join.sides[1]
         index.may_be_incomplete = False
+        index.is_partial = place in self._partial_inputs
         indexes = self._indexes[place]
         if index.key not in indexes:
             if indexes:
