@@ -327,6 +327,7 @@ BREAKAGES = (
 
 
 DEMAND, SUSPEND = "engine/operators/demand.py", "engine/operators/suspend.py"
+MULTI_JOIN, FILTER = "engine/operators/multi_join.py", "engine/operators/visit_filter.py"
 KEYS, BLACKLIST = "engine/state/demanded_keys.py", "engine/state/blacklist.py"
 JUST_IN_TIME = tuple(
     Breakage(*breakage, "just in time")
@@ -375,6 +376,30 @@ JUST_IN_TIME = tuple(
          "return self.inputs[:: 1 if self.consumer_input else -1]"),
         ("states that lack suspended tuples are adopted", "execution/compiler.py",
          "side.is_partial = bool(consumers) or place == waiting", "side.is_partial = False"),
+        # Braces
+        ("keys of new tuples are not noted before others visit", MULTI_JOIN, "self._filter.note(entered)", "pass"),
+        ("a check that starts is not told of this push's tuples", FILTER,
+         "return [*self._held(), *self._latest]", "return self._held()"),
+        ("a check that starts is not told of tuples that are put off", MULTI_JOIN,
+         "return self._first_index(place).tuples_held()", "return self._first_index(place).tuples_held()[:1]"),
+        ("a tuple that is left out of a visit is forgotten", MULTI_JOIN,
+         "self._filter.note(entered)",
+         "self._filter.note(entered)\n            first, count = self._filter.before, len(entered)\n            entered"
+         " = [first(1 << place, place, (place + 1) % count).passing(batch)[0] for place, batch in enumerate(entered)]"),
+        ("a partner must be valid when the tuple ends", FILTER,
+         "contains(codes, tuples.valid_from)", "contains(codes, tuples.valid_to)"),
+        ("keys of an input are forgotten a little early", FILTER,
+         "demand.expire(frontier)", "demand.expire(frontier + 3)"),
+        ("keys of an input are forgotten when its own stream is further", MULTI_JOIN,
+         "self._filter.expire(place, others)", "self._filter.expire(place, self.inputs[place].frontier + 12)"),
+        ("columns of a key are compared crosswise", FILTER,
+         "codes = KeyCodes(self._layout_of(visited), keys(visited))",
+         "codes = KeyCodes(self._layout_of(visited), keys(visited)[::-1])"),
+        ("inputs of braces that wait are evaluated first", MULTI_JOIN,
+         "return [self.inputs[place] for place in self.deciding_order]",
+         "return [self.inputs[place] for place in reversed(self.deciding_order)]"),
+        ("indexes of braces that lack suspended tuples are adopted", MULTI_JOIN,
+         "index.is_partial = place in self._partial_inputs", "index.is_partial = False"),
     )
 )  # fmt: skip
 MULTI_JOIN, STAIRS = "engine/operators/multi_join.py", "migration/stairs.py"

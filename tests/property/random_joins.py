@@ -7,9 +7,10 @@ from itertools import pairwise
 import pyarrow as pa
 
 from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import Plan
 from midstream.testing.choices import Choices
 
-__all__ = ["random_joins", "random_order", "random_reduced_joins", "random_rows"]
+__all__ = ["random_joins", "random_mixed_plan", "random_order", "random_reduced_joins", "random_rows"]
 
 WINDOWS = ["RANGE 12", "RANGE 20", "RANGE 12", "RANGE 20", "RANGE 5", "RANGE 8 SLIDE 3", "RANGE 6 SLIDE 6", "NOW"]
 TYPES = [pa.int64(), pa.string(), pa.float64()]
@@ -87,6 +88,25 @@ def random_order(choices: Choices, names: list[str]) -> str:
     sides = (random_order(choices, names[:place]), random_order(choices, names[place:]))
     left, right = sides if choices.chance(2) else sides[::-1]
     return f"({left} {right})"
+
+
+def random_mixed_plan(choices: Choices, query: ContinuousQuery) -> Plan:
+    """A plan of joins of two inputs, and often braces above, below and between them, of any routing."""
+    names = sorted((stream.name for stream in query.streams), key=lambda _: choices.number(0, 9))
+    order = _random_mixed_order(choices, names) if choices.chance(2) else random_order(choices, names)
+    if order.startswith("("):
+        order = order[1:-1]
+    return query.plan(order, routing="eddy" if "{" in order and choices.chance(2) else None)
+
+
+def _random_mixed_order(choices: Choices, names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    count = min(len(names), choices.pick([len(names), 3, 2, 4]))
+    cuts = sorted(choices.number(1, len(names) - 1) for _ in range(count - 1))
+    pieces = [names[start:end] for start, end in pairwise([0, *cuts, len(names)]) if start < end]
+    parts = " ".join(_random_mixed_order(choices, piece) for piece in pieces)
+    return f"({parts})" if len(pieces) == 2 and choices.chance(2) else f"{{{parts}}}"
 
 
 def random_rows(choices: Choices, stream: Stream, now: int, watermark: int, keys: int) -> pa.Table:

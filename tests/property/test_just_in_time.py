@@ -1,5 +1,5 @@
-"""Just-in-time processing changes no result: joins of three to six streams, in any order of arrival, switched on and
-off, migrated and rebuilt meanwhile, give what DuckDB says; so do queries with other operators."""
+"""Just-in-time processing changes no result: joins of three to six streams, trees and braces, in any order of arrival,
+switched on and off, migrated and rebuilt meanwhile, give what DuckDB says; so do queries with other operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.testing.choices import Choices, HypothesisChoices, Rejected, Seed
 from midstream.testing.generators_migrations import random_changes, random_just_in_time, random_migrated_scenario
 from midstream.testing.migration_cases import STRATEGIES, Switch
 from tests.examples import EXAMPLES
-from tests.property.random_joins import random_joins, random_order, random_rows
+from tests.property.random_joins import random_joins, random_mixed_plan, random_rows
 
 MIGRATIONS = [known for known in STRATEGIES.values() if known[0] != "pause-drain-resume"]
 
@@ -23,12 +23,7 @@ MIGRATIONS = [known for known in STRATEGIES.values() if known[0] != "pause-drain
 def check(choices: Choices) -> int:
     """Run a random query with random changes; how many results it had."""
     query = random_joins(choices)
-    names = [stream.name for stream in query.streams]
-
-    def order() -> str:
-        return random_order(choices, sorted(names, key=lambda _: choices.number(0, 9))).removeprefix("(")[:-1]
-
-    run = query.run_locally(order(), just_in_time=random_just_in_time(choices))
+    run = query.run_locally(random_mixed_plan(choices, query), just_in_time=random_just_in_time(choices))
     keys, now = choices.pick([1, 0, 2, 3]), 0
     pushed: dict[str, list[pa.Table]] = {stream.name: [stream.schema.empty_table()] for stream in query.streams}
     results = []
@@ -39,7 +34,7 @@ def check(choices: Choices) -> int:
         elif change >= 7:
             strategy, options = choices.pick(MIGRATIONS)
             with suppress(MigrationRefused):
-                run.migrate(order(), strategy, **options)
+                run.migrate(random_mixed_plan(choices, query), strategy, **options)
         elif change == 6:
             run.rebuild(choices.pick(["moving-state", "jisc"]))
         tables = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from midstream.algebra.expressions import Expression, conjuncts
 from midstream.algebra.plan import (
@@ -25,6 +26,7 @@ from midstream.algebra.plan import (
     Union,
 )
 from midstream.engine.operators.aggregate import AggregateOperator
+from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.difference import DifferenceOperator
 from midstream.engine.operators.distinct import DistinctOperator
 from midstream.engine.operators.join import JoinOperator
@@ -36,7 +38,15 @@ from midstream.engine.operators.stateless import ColumnProjection, ComputeOperat
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.row_store import RowStore
 from midstream.engine.state.window_store import WindowStore
-from midstream.execution.just_in_time import Consumer, JustInTime, keeps_columns, waiting_input
+from midstream.execution.just_in_time import (
+    Consumer,
+    JustInTime,
+    between,
+    deciding_order,
+    is_join,
+    keeps_columns,
+    waiting_input,
+)
 
 __all__ = ["Compiler"]
 
@@ -80,9 +90,7 @@ class Compiler:
         if isinstance(plan, Join):
             return self._join(plan, needed | _fields(*plan.predicates), consumers)
         if isinstance(plan, MultiJoin):
-            read = needed | _fields(*plan.predicates)
-            parts = [self._stored(part, self._compile(part, read & frozenset(part.schema))) for part in plan.parts]
-            return MultiJoinOperator(plan, parts, self.chunk_rows)
+            return self._multi_join(plan, needed | _fields(*plan.predicates), consumers)
         if isinstance(plan, Aggregate):
             arguments = [a.call.argument for a in plan.aggregates if a.call.argument is not None]
             read = _fields(*(key.expression for key in plan.keys), *arguments)
@@ -105,19 +113,24 @@ class Compiler:
             return child
         return SelectOperator(plan.label, child, plan.predicate)
 
-    def _join(self, plan: Join, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
-        def compiled(side: Plan, consumers_below: Sequence[Consumer]) -> Operator:
-            child = self._stored(side, self._compile(side, needed & frozenset(side.schema), consumers_below))
-            return child if self.just_in_time is None else self.just_in_time.suspending(side, child, consumers)
+    def _join_input(
+        self, plan: Plan, needed: Needed, consumers: Sequence[Consumer], consumers_below: Sequence[Consumer]
+    ) -> Operator:
+        """An input of a join with consumers; for the joins below it there may be others, or more."""
+        child = self._stored(plan, self._compile(plan, needed & frozenset(plan.schema), consumers_below))
+        return child if self.just_in_time is None else self.just_in_time.suspending(plan, child, consumers)
 
+    def _join(self, plan: Join, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
+        compiled = partial(self._join_input, needed=needed, consumers=consumers)
         waiting = None if self.just_in_time is None else waiting_input(plan)
         if self.just_in_time is None or waiting is None:
-            left, right = (compiled(side, consumers) for side in plan.inputs)
+            left, right = (compiled(side, consumers_below=consumers) for side in plan.inputs)
             join = JoinOperator(plan, left, right, self.chunk_rows)
         else:
-            demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], consumers))
+            demand = self.just_in_time.demand(compiled(plan.inputs[1 - waiting], consumers_below=consumers))
             above = consumers if self.just_in_time.propagate else ()
-            waits = compiled(plan.inputs[waiting], [*above, Consumer.of(plan, waiting, demand)])
+            below = [*above, Consumer.of(plan, waiting, demand)]
+            waits = compiled(plan.inputs[waiting], consumers_below=below)
             left, right = (waits, demand) if waiting == 0 else (demand, waits)
             join = JoinOperator(plan, left, right, self.chunk_rows)
             join.consumer_input = 1 - waiting
@@ -125,6 +138,35 @@ class Compiler:
         join.has_consumers = bool(consumers)
         for place, side in enumerate(join.sides):
             side.is_partial = bool(consumers) or place == waiting
+        return join
+
+    def _multi_join(self, plan: MultiJoin, needed: Needed, consumers: Sequence[Consumer]) -> Operator:
+        just_in_time = self.just_in_time
+        compiled = partial(self._join_input, needed=needed, consumers=consumers)
+        if just_in_time is None:
+            parts = [compiled(part, consumers_below=()) for part in plan.parts]
+            return MultiJoinOperator(plan, parts, self.chunk_rows)
+        order = deciding_order(plan)
+        waiting = [place for place in order[1:] if is_join(plan.parts[place])]
+        above = consumers if just_in_time.propagate else ()
+        children: dict[int, Operator] = {}
+        demands: dict[int, DemandOperator] = {}
+        for place in order:
+            below = list(consumers)
+            if place in waiting:
+                own = [Consumer.of(between(plan, place, other), 0, demand) for other, demand in demands.items()]
+                below = [*above, *own]
+            children[place] = compiled(plan.parts[place], consumers_below=below)
+            if waiting and place != order[-1]:
+                children[place] = demands[place] = just_in_time.demand(children[place])
+        parts = [children[place] for place in range(len(order))]
+        partial_inputs = order if consumers else waiting
+        options = just_in_time.visit_filter_options
+        join = MultiJoinOperator(plan, parts, self.chunk_rows, options, partial_inputs)
+        join.deciding_order = order
+        join.has_consumers = bool(consumers)
+        for place, demand in demands.items():
+            demand.side = join.indexes_of(place)[0]
         return join
 
     def _project(self, plan: Project, needed: Needed, consumers: Sequence[Consumer]) -> Operator:

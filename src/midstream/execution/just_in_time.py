@@ -13,11 +13,18 @@ and ends at all other operators: a distinct or aggregate is a consumer or a prod
        ⋈   c                   No consumer input waits for a join below itself, so nobody waits for each other.
      ┌─┴─┐
      a   b
+
+A multi-way join is a join for those above and below it. Its own inputs are in an order: those that are no joins'
+outputs, then the others, smaller ones first. What is below a join's output waits for all inputs before it, never for
+one after it. Among its inputs nothing waits: its visits leave tuples out instead (``engine/operators/visit_filter``).
+
+      {(a b) (c d e) f}        a and b wait for partners in f; c, d and e, and what is combined of them, for partners
+                               in f and in (a b)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,16 +32,28 @@ import msgspec
 
 from midstream.algebra.expressions import Expression
 from midstream.algebra.identity import equality_sides
-from midstream.algebra.plan import Join, Plan, Project, Select
+from midstream.algebra.plan import Join, MultiJoin, Plan, Project, Select
 from midstream.engine.operators.demand import DemandOperator, KeyDemand
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import equal_columns
+from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.suspend import SuspendOperator
+from midstream.engine.operators.visit_filter import VisitFilterOptions
 from midstream.engine.state.demanded_keys import BloomDemandedKeys, DemandedKeys
 from midstream.errors import BadOption
+from midstream.planning.join_order.join_graph import JoinGraph
 
-__all__ = ["Consumer", "JustInTime", "keeps_columns", "partial_results_avoided", "waiting_input"]
+__all__ = [
+    "Consumer",
+    "JustInTime",
+    "between",
+    "deciding_order",
+    "is_join",
+    "keeps_columns",
+    "partial_results_avoided",
+    "waiting_input",
+]
 
 
 class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,15 +102,24 @@ class JustInTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def as_json(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self)
 
+    @property
+    def visit_filter_options(self) -> VisitFilterOptions:
+        """How a multi-way join keeps tuples from visits of which nothing can come."""
+        return VisitFilterOptions(self._make_demanded_keys, self.type_two, self.least_share, self.trial_rows)
+
+    @property
+    def _make_demanded_keys(self) -> Callable[[], DemandedKeys | BloomDemandedKeys]:
+        return BloomDemandedKeys if self.detection == "bloom" else DemandedKeys
+
     def demand(self, child: Operator) -> DemandOperator:
         """The operator that notes what a consumer input demands."""
-        operator = DemandOperator(child, BloomDemandedKeys if self.detection == "bloom" else DemandedKeys)
+        operator = DemandOperator(child, self._make_demanded_keys)
         operator.subplan = child.subplan
         return operator
 
     def suspending(self, plan: Plan, child: Operator, consumers: Sequence[Consumer]) -> Operator:
         """A join input whose tuples wait for the consumers above."""
-        if not consumers or (isinstance(_below(plan), Join) and not self.type_two):
+        if not consumers or (is_join(plan) and not self.type_two):
             return child
         demands = [consumer.demanded_of(child) for consumer in reversed(consumers)]
         operator = SuspendOperator(child, demands, self.least_share, self.trial_rows)
@@ -112,7 +140,7 @@ class Consumer:
         """The consumer that a join is for its waiting input."""
         return cls(operator, tuple(_equalities(plan, waiting)))
 
-    def demanded_of(self, child: Operator) -> tuple[KeyDemand, list[Expression]]:
+    def demanded_of(self, child: Operator) -> tuple[KeyDemand[DemandOperator], list[Expression]]:
         """What the join demands by the keys that the operator's tuples have; and these keys."""
         there = {field.column for field in child.layout.fields}
         own: list[Expression] = []
@@ -125,12 +153,31 @@ class Consumer:
         return self.operator.by_key(partners), own
 
 
+def is_join(plan: Plan) -> bool:
+    """Whether the plan's tuples are a join's output."""
+    return isinstance(_below(plan), Join | MultiJoin)
+
+
+def deciding_order(plan: Join | MultiJoin) -> list[int]:
+    """The inputs of a join by their places, in the order in which they decide: of joins' outputs, the largest is last.
+
+    What is below a join's output waits for partners in the inputs before it.
+    """
+    sizes = [len(list(side.leaves())) if is_join(side) else 0 for side in plan.inputs]
+    return sorted(range(len(sizes)), key=lambda place: (sizes[place], -place))
+
+
 def waiting_input(plan: Join) -> int | None:
     """Which input's tuples wait for partners in the other one: a join's output, of two the larger; None if none is."""
-    sizes = [len(list(side.leaves())) if isinstance(_below(side), Join) else 0 for side in plan.inputs]
-    if not any(sizes):
-        return None
-    return 0 if sizes[0] >= sizes[1] else 1
+    last = deciding_order(plan)[-1]
+    return last if is_join(plan.inputs[last]) else None
+
+
+def between(plan: MultiJoin, waiting: int, other: int) -> Join:
+    """Two inputs of a multi-way join as a join of their own: what one of them demands of the other."""
+    graph = JoinGraph.of_parts(plan.parts, plan.predicates)
+    predicates = graph.predicates(1 << waiting, 1 << other)
+    return Join(plan.parts[waiting], plan.parts[other], tuple(predicates))
 
 
 def keeps_columns(plan: Project) -> bool:
@@ -154,12 +201,14 @@ def partial_results_avoided(operators: Iterable[Operator]) -> dict[int, int]:
             expected[id(operator)] = expected[id(operator.inputs[0])]
             continue
         # What is above all consumers comes out as it would anyway.
-        inputs = operator.inputs if not isinstance(operator, JoinOperator) or operator.has_consumers else ()
+        join = operator if isinstance(operator, JoinOperator | MultiJoinOperator) else None
+        inputs = operator.inputs if join is None or join.has_consumers else ()
         more = [expected[id(child)] / child.counters.rows_out for child in inputs if child.counters.rows_out]
         rows = operator.counters.rows_out
         expected[id(operator)] = rows * max([1.0, *more])
-        if isinstance(operator, JoinOperator) and operator.has_consumers:
-            avoided[id(operator)] = round(expected[id(operator)] - rows)
+        if join is not None and join.has_consumers:
+            # A multi-way join counts what its visits avoided.
+            avoided[id(operator)] = operator.counters.avoided + round(expected[id(operator)] - rows)
     return avoided
 
 

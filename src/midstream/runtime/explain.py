@@ -33,8 +33,7 @@ def _described(node: Plan, operators: list[OperatorFigures]) -> Iterator[str]:
 
 def just_in_time_figures(figures: OperatorFigures) -> str:
     """What an operator had to do with just-in-time processing, in words; nothing if it had not."""
-    if figures.avoided:
-        return f"at least about {figures.avoided:,} partial results avoided"
+    avoided = f"at least about {figures.avoided:,} partial results avoided" if figures.avoided else ""
     match figures.kind:
         case DemandOperator.kind:
             return f"keys of {_rows(figures.state_rows)} known" if figures.state_bytes else "keys not needed"
@@ -42,7 +41,9 @@ def just_in_time_figures(figures: OperatorFigures) -> str:
             waiting = f"{figures.state_rows:,} waiting ({figures.suspended_keys:,} keys)"
             off = "" if figures.consumers_asked else "; off, because too few rows were suspended"
             return f"suspended {figures.suspended:,}, resumed {figures.resumed:,}, {waiting}{off}"
-    return ""
+    # In a multi-way join nothing waits.
+    left_out = f"{_rows(figures.suspended)} left out of visits" if figures.suspended else ""
+    return ", ".join(filter(None, [left_out, avoided]))
 
 
 def _rows(count: int) -> str:

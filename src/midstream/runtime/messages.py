@@ -172,7 +172,8 @@ class OperatorFigures(Message, frozen=True, kw_only=True):
     probes: int
     compared: int
     suspended: int = 0
-    """Tuples kept back by just-in-time processing; ``resumed`` were let go later."""
+    """Tuples kept back by just-in-time processing; ``resumed`` were let go later. Of a multi-way join: left out of a
+    visit, for which nothing has to be let go."""
     resumed: int = 0
     avoided: int = 0
     """Partial results that a join would have made of suspended tuples: at least about so many."""

@@ -13,12 +13,12 @@ An input without a tuple demands nothing: the empty tuple ∅ is non-demanded, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from midstream.algebra.expressions import Expression
-from midstream.engine.batch import Batch
+from midstream.engine.batch import Batch, Layout
 from midstream.engine.kernels import Flags, Ints
 from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.operator import Operator
@@ -27,20 +27,35 @@ from midstream.engine.state.demanded_keys import AnyTuple, BloomDemandedKeys, De
 if TYPE_CHECKING:
     from midstream.engine.operators.join_side import JoinSide
 
-__all__ = ["DemandOperator", "KeyDemand"]
+__all__ = ["DemandOperator", "KeyDemand", "KeyHolder"]
 
 _NONE = np.empty(0, np.int64)
 _ANY = np.zeros(1, np.int64)
 """The code of every tuple, where no columns are compared."""
 
 
-class KeyDemand:
+class KeyHolder(Protocol):
+    """Holds the tuples whose keys are demanded."""
+
+    layout: Layout
+    make_demanded_keys: Callable[[], DemandedKeys | BloomDemandedKeys]
+
+    def tuples_held(self) -> list[Batch]:
+        """All tuples that can be met from now on."""
+
+
+Holder = TypeVar("Holder", bound=KeyHolder)
+
+
+class KeyDemand(Generic[Holder]):
     """What a join demands of its waiting input by one key, as long as it has users."""
 
-    def __init__(self, consumer: DemandOperator, keys: Sequence[Expression]) -> None:
+    def __init__(self, consumer: Holder, keys: Sequence[Expression]) -> None:
         self.consumer = consumer
         self.announced = _NONE
         """The codes of the latest push's tuples."""
+        self.noted = 0
+        """How many keys have been noted."""
         self._keys = keys
         self._codes = KeyCodes(consumer.layout, keys)
         self._users = 0
@@ -95,6 +110,7 @@ class KeyDemand:
         ends = batch.valid_to
         if valid is not None:
             codes, ends = codes[valid], ends[valid]
+        self.noted += len(codes)
         self._demanded.add(codes, ends)
         return codes
 
@@ -109,10 +125,10 @@ class DemandOperator(Operator):
     def __init__(self, child: Operator, make_demanded_keys: Callable[[], DemandedKeys | BloomDemandedKeys]) -> None:
         super().__init__("Demand", child.layout, (child,))
         self.make_demanded_keys = make_demanded_keys
-        self._demands: dict[tuple[str, ...], KeyDemand] = {}
+        self._demands: dict[tuple[str, ...], KeyDemand[DemandOperator]] = {}
         self._latest: list[Batch] = []
 
-    def by_key(self, keys: Sequence[Expression]) -> KeyDemand:
+    def by_key(self, keys: Sequence[Expression]) -> KeyDemand[DemandOperator]:
         """What is demanded by these columns of the input; without columns: anything, as long as there is a tuple."""
         name = tuple(key.text for key in keys)
         if name not in self._demands:

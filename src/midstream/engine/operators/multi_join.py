@@ -22,7 +22,7 @@ anew: see ``docs/executors.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -38,6 +38,7 @@ from midstream.engine.operators.relation import Relation
 from midstream.engine.operators.routing import EddyRouter, FixedRouter, Router
 from midstream.engine.operators.slices import in_slices
 from midstream.engine.operators.state_handle import StateHandle
+from midstream.engine.operators.visit_filter import VisitChecks, VisitFilter, VisitFilterOptions
 from midstream.engine.state.join_state import NewTuples
 from midstream.planning.join_order.equality_classes import connections
 from midstream.planning.join_order.join_graph import JoinGraph, bits
@@ -69,13 +70,27 @@ class _Visit:
 class MultiJoinOperator(Operator):
     """An n-ary join over inputs whose tuples are references."""
 
-    def __init__(self, plan: MultiJoin, inputs: Sequence[Operator], chunk_rows: int) -> None:
+    def __init__(
+        self,
+        plan: MultiJoin,
+        inputs: Sequence[Operator],
+        chunk_rows: int,
+        filter_options: VisitFilterOptions | None = None,
+        partial_inputs: Collection[int] = (),
+    ) -> None:
+        """Of just-in-time processing: how tuples are kept from visits of which nothing can come, and which inputs lack
+        tuples that are suspended."""
         layouts = [child.layout for child in inputs]
         assert all(layout.is_stored for layout in layouts)
         super().__init__(plan.label, reduce(Layout.beside, layouts), tuple(inputs))
         self.plan = plan
         self.chunk_rows = chunk_rows
         self.is_topmost = False
+        self.deciding_order: Sequence[int] = range(len(inputs))
+        """The inputs in the order in which they are evaluated: those of some may have to wait for those before them."""
+        self.has_consumers = False
+        """Whether tuples that enter the join may have to wait for joins above."""
+        self._partial_inputs = partial_inputs
         self.router: Router
         if plan.routing == "fixed":
             self.router = FixedRouter(plan.probe_orders)
@@ -89,6 +104,9 @@ class MultiJoinOperator(Operator):
         self._layouts: dict[int, Layout] = {1 << place: layout for place, layout in enumerate(layouts)}
         self._layouts[self._graph.everything] = self.layout
         self._results_per_row = 0.0
+        self._filter: VisitFilter | None = None
+        if filter_options is not None:
+            self._filter = VisitFilter(self._graph, self._layout, self._held, filter_options)
         for place in range(len(inputs)):
             visited = 1 << place
             for other in plan.probe_orders[place] if plan.probe_orders else default_probe_order(self._graph, place):
@@ -105,10 +123,15 @@ class MultiJoinOperator(Operator):
 
     @property
     def state_bytes(self) -> int:
-        return sum(index.state_bytes for indexes in self._indexes for index in indexes.values())
+        noted = 0 if self._filter is None else self._filter.bytes
+        return noted + sum(index.state_bytes for indexes in self._indexes for index in indexes.values())
 
     def states(self) -> Sequence[StateHandle]:
-        return [index for indexes in self._indexes for index in indexes.values()]
+        return [index for place in self.deciding_order for index in self._indexes[place].values()]
+
+    @property
+    def evaluation_order(self) -> Sequence[Operator]:
+        return [self.inputs[place] for place in self.deciding_order]
 
     def indexes_of(self, place: int) -> Sequence[JoinSide]:
         """What is kept of an input's tuples, by each key."""
@@ -121,6 +144,8 @@ class MultiJoinOperator(Operator):
         ]
         rows = sum(len(batch) for batch in entered)
         self.counters.rows_in += rows
+        if self._filter is not None:
+            self._filter.note(entered)
         if rows == 0 or self._is_put_off(entered):
             return
         produced = 0
@@ -136,6 +161,8 @@ class MultiJoinOperator(Operator):
             others = min(child.frontier for other, child in enumerate(self.inputs) if other != place)
             for index in indexes.values():
                 index.expire(others)
+            if self._filter is not None:
+                self._filter.expire(place, others)
 
     def needed_below(self, retention: int) -> int:
         return min(retention, self.frontier)
@@ -203,21 +230,35 @@ class MultiJoinOperator(Operator):
         size = self.router.group_rows or max(1, len(tuples))
         for start in range(0, len(tuples), size):
             group = tuples.sliced(start, min(len(tuples), start + size)) if len(tuples) > size else tuples
-            yield from self._routed(root, 1 << root, group)
+            yield from self._routed(root, 1 << root, root, group)
 
-    def _routed(self, root: int, visited: int, tuples: Batch) -> Iterator[Batch]:
+    def _routed(self, root: int, visited: int, latest: int, tuples: Batch) -> Iterator[Batch]:
+        """The results of tuples that have visited some inputs, and one of them last."""
         if visited == self._graph.everything:
             yield tuples
             return
         place = self.router.next(root, self._candidates(visited))
         visit = self._visit(visited, place)
+        checks = None if self._filter is None else self._filter.before(visited, latest, place)
+        rows = len(tuples)
+        if checks is not None:
+            tuples, rows = self._passing(checks, tuples)
         self.counters.probes += len(tuples)
         compared, returned = visit.join.counters.compared, 0
-        for results in visit.results(tuples):
+        for results in visit.results(tuples) if len(tuples) else ():
             returned += len(results)
-            yield from self._routed(root, visited | 1 << place, results)
+            yield from self._routed(root, visited | 1 << place, place, results)
         self.counters.compared += visit.join.counters.compared - compared
-        self.router.note(place, len(tuples), returned)
+        self.router.note(place, rows, returned)
+        if checks is not None:
+            checks.learn(rows, returned)
+
+    def _passing(self, checks: VisitChecks, tuples: Batch) -> tuple[Batch, int]:
+        """The tuples of which something can come, and how many there would be, did the input visited not say so."""
+        passing, rows = checks.passing(tuples)
+        self.counters.suspended += len(tuples) - len(passing)
+        self.counters.avoided += round((len(tuples) - rows) * checks.fan_out)
+        return passing, rows
 
     def _candidates(self, visited: int) -> list[int]:
         """The inputs that may be visited next: those that a condition links, or all if there are none."""
@@ -238,6 +279,7 @@ class MultiJoinOperator(Operator):
         join = JoinOperator(plan, Relation(self._layout(visited)), self.inputs[place], self.chunk_rows, keys)
         index = join.sides[1]
         index.may_be_incomplete = False
+        index.is_partial = place in self._partial_inputs
         indexes = self._indexes[place]
         if index.key not in indexes:
             if indexes:
@@ -259,6 +301,9 @@ class MultiJoinOperator(Operator):
 
     def _first_index(self, place: int) -> JoinSide:
         return next(iter(self._indexes[place].values()))
+
+    def _held(self, place: int) -> list[Batch]:
+        return self._first_index(place).tuples_held()
 
     def _plan(self, inputs: int) -> Plan:
         """A plan of the combined tuples: of every set one, by which its keys are named."""

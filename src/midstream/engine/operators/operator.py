@@ -48,8 +48,8 @@ class Counters:
     """What an operator did since it was built.
 
     ``compared`` counts tuples looked at in states. Of just-in-time processing: ``suspended`` counts tuples that were
-    kept back, ``resumed`` those that were let go later, and ``avoided`` partial results that were not made (estimated,
-    see ``execution/just_in_time``).
+    kept back (by a multi-way join: from a visit), ``resumed`` those that were let go later, and ``avoided`` partial
+    results that were not made (estimated, see ``execution/just_in_time``).
     """
 
     rows_in: int = 0

@@ -49,7 +49,7 @@ from midstream.algebra.expressions import Expression
 from midstream.algebra.window_spec import BEGINNING
 from midstream.engine.batch import Batch, concatenate
 from midstream.engine.kernels import Flags, Ints
-from midstream.engine.operators.demand import KeyDemand
+from midstream.engine.operators.demand import DemandOperator, KeyDemand
 from midstream.engine.operators.key_codes import KeyCodes
 from midstream.engine.operators.operator import Operator, StatefulOperator
 from midstream.engine.operators.state_handle import StateHandle, StateKey
@@ -84,7 +84,7 @@ class SuspendOperator(StatefulOperator):
     def __init__(
         self,
         child: Operator,
-        demands: Sequence[tuple[KeyDemand, Sequence[Expression]]],
+        demands: Sequence[tuple[KeyDemand[DemandOperator], Sequence[Expression]]],
         least_share: float,
         trial_rows: int,
     ) -> None:
@@ -217,7 +217,7 @@ class SuspendOperator(StatefulOperator):
 class _Consumer:
     """One of the joins above, as seen from here: what it demands, and the tuples that are suspended because of it."""
 
-    def __init__(self, demand: KeyDemand, codes: KeyCodes, child: Operator) -> None:
+    def __init__(self, demand: KeyDemand[DemandOperator], codes: KeyCodes, child: Operator) -> None:
         self.demand = demand
         self.blacklist = Blacklist(len(child.layout.stores))
         self.is_asked = False
