@@ -381,11 +381,8 @@ JUST_IN_TIME = tuple(
         ("a check that starts is not told of this push's tuples", FILTER,
          "return [*self._held(), *self._latest]", "return self._held()"),
         ("a check that starts is not told of tuples that are put off", MULTI_JOIN,
-         "return self._first_index(place).tuples_held()", "return self._first_index(place).tuples_held()[:1]"),
-        ("a tuple that is left out of a visit is forgotten", MULTI_JOIN,
-         "self._filter.note(entered)",
-         "self._filter.note(entered)\n            first, count = self._filter.before, len(entered)\n            entered"
-         " = [first(1 << place, place, (place + 1) % count).passing(batch)[0] for place, batch in enumerate(entered)]"),
+         "return self._visits.first_index(place).tuples_held()",
+         "return self._visits.first_index(place).tuples_held()[:1]"),
         ("a partner must be valid when the tuple ends", FILTER,
          "contains(codes, tuples.valid_from)", "contains(codes, tuples.valid_to)"),
         ("keys of an input are forgotten a little early", FILTER,
@@ -393,25 +390,27 @@ JUST_IN_TIME = tuple(
         ("keys of an input are forgotten when its own stream is further", MULTI_JOIN,
          "self._filter.expire(place, others)", "self._filter.expire(place, self.inputs[place].frontier + 12)"),
         ("columns of a key are compared crosswise", FILTER,
-         "codes = KeyCodes(self._layout_of(visited), keys(visited))",
-         "codes = KeyCodes(self._layout_of(visited), keys(visited)[::-1])"),
+         "codes = KeyCodes(self._layout, keys(visited))",
+         "codes = KeyCodes(self._layout, keys(visited)[::-1])"),
         ("inputs of braces that wait are evaluated first", MULTI_JOIN,
          "return [self.inputs[place] for place in self.deciding_order]",
          "return [self.inputs[place] for place in reversed(self.deciding_order)]"),
-        ("indexes of braces that lack suspended tuples are adopted", MULTI_JOIN,
+        ("indexes of braces that lack suspended tuples are adopted", "engine/operators/visits.py",
          "index.is_partial = place in self._partial_inputs", "index.is_partial = False"),
     )
 )  # fmt: skip
-MULTI_JOIN, STAIRS = "engine/operators/multi_join.py", "migration/stairs.py"
+MULTI_JOIN, VISITS, STAIRS = "engine/operators/multi_join.py", "engine/operators/visits.py", "migration/stairs.py"
 EXECUTORS = tuple(
     Breakage(name, file, right, wrong, "executors")
     for name, file, right, wrong in (
-        ("rows of a push meet themselves and each other twice", MULTI_JOIN,
-         "            yield from self._combined(place, batch)\n            self._remember(place, batch)\n",
-         "            self._remember(place, batch)\n            yield from self._combined(place, batch)\n"),
+        ("rows of a push are remembered before others have visited", MULTI_JOIN,
+         "        for place, batch in enumerate(entered):\n            yield from self._combined(place, batch)\n"
+         "            self._remember(place, batch)\n",
+         "        for place, batch in enumerate(entered):\n            self._remember(place, batch)\n"
+         "        for place, batch in enumerate(entered):\n            yield from self._combined(place, batch)\n"),
         ("only the first index gets new rows", MULTI_JOIN,
-         "for index in self._indexes[place].values()] if len(batch) else []",
-         "for index in list(self._indexes[place].values())[:1]] if len(batch) else []"),
+         "for index in self._visits.indexes[place].values()] if len(batch) else []",
+         "for index in list(self._visits.indexes[place].values())[:1]] if len(batch) else []"),
         ("rows are dropped when one other input has passed their end", MULTI_JOIN,
          "others = min(child.frontier", "others = max(child.frontier"),
         ("what an undone slice remembered stays", MULTI_JOIN,
@@ -420,12 +419,12 @@ EXECUTORS = tuple(
          "return batch if check is None else", "return batch if True else"),
         ("rows that could not meet anybody are forgotten", MULTI_JOIN,
          "                index.put_off(batch)", "                pass"),
-        ("the history of a multi-way join lacks the rows of the last run", MULTI_JOIN,
-         "concatenate(self._layouts[1 << root], self._first_index(root).tuples_held())",
-         "concatenate(self._layouts[1 << root], self._first_index(root).tuples_held()[:1]).sliced(0, 1)"),
-        ("an index that is made later is empty", MULTI_JOIN,
+        ("the history of a multi-way join is that of one row", MULTI_JOIN,
+         "tuples = concatenate(self.inputs[root].layout, self._visits.first_index(root).tuples_held())",
+         "tuples = concatenate(self.inputs[root].layout, self._visits.first_index(root).tuples_held()).sliced(0, 1)"),
+        ("an index that is made later is empty", VISITS,
          "                    index.add(batch)", "                    pass"),
-        ("an index may lack old tuples", MULTI_JOIN,
+        ("an index may lack old tuples", VISITS,
          "index.may_be_incomplete = False", "index.may_be_incomplete = True"),
         ("an incomplete state is adopted as an index", "migration/state_matching.py",
          "if self._completion is Completion.EAGER or wanted or not state.may_lack_tuples:",

@@ -80,7 +80,8 @@ class JoinOperator(Operator):
         rows = (child.layout.rows_in(self.layout.keys) for child in (left, right))
         left_rows, right_rows = (np.array(row, np.int64) for row in rows)
         self._rows = (left_rows, right_rows)
-        self._check = conjunction(residual) if residual else None
+        self.check = conjunction(residual) if residual else None
+        """What must hold of candidate pairs."""
 
     def _relations(self) -> tuple[frozenset[str], frozenset[str]]:
         left, right = (frozenset(f.relation for f in child.layout.fields) for child in self.inputs)
@@ -179,17 +180,6 @@ class JoinOperator(Operator):
         """All results of tuples of one side with those in the other side's states."""
         return concatenate(self.layout, list(self._met(side, new, states)))
 
-    def pairs_with(self, side: int, batch: Batch, other: JoinSide, expected: int) -> Iterator[Batch]:
-        """The results of new tuples of one side with those in a state of the other, at most a chunk at a time."""
-        pairs = PairBuffer(len(self.layout.stores), expected, self.chunk_rows)
-        new = self.sides[side].keyed(batch)
-        own, others = self._rows[side], self._rows[1 - side]
-        for references, valid_from, valid_to in other.state.meet(new, others, own, pairs):
-            yield self._satisfying(Batch(self.layout, valid_from, valid_to, references))
-        for references, valid_from, valid_to in pairs.flush():
-            yield self._satisfying(Batch(self.layout, valid_from, valid_to, references))
-        self.counters.compared += pairs.compared
-
     def past_pairs_by_code(self, side: int, new: NewTuples, states: Sequence[JoinState]) -> NewTuples:
         """Like ``past_pairs_with``, sorted by the code that the results have from the given tuples."""
         # The code travels as one more reference.
@@ -209,8 +199,8 @@ class JoinOperator(Operator):
         alive = np.flatnonzero(valid_to > self.layout.released)
         batch = Batch(self.layout, valid_from, valid_to, references[:width]).taken(alive)
         codes = references[width, alive]
-        if self._check is not None:
-            kept = truth(self._check, batch.column, len(batch))
+        if self.check is not None:
+            kept = truth(self.check, batch.column, len(batch))
             batch, codes = batch.filtered(kept), codes[kept]
         return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, None)
 
@@ -238,8 +228,8 @@ class JoinOperator(Operator):
         met = (valid_from < valid_to) & (valid_to > self.layout.released)
         pairs = Batch(self.layout, valid_from, valid_to, references).filtered(met)
         made_of = own[met, -1]
-        if self._check is not None:
-            kept = truth(self._check, pairs.column, len(pairs))
+        if self.check is not None:
+            kept = truth(self.check, pairs.column, len(pairs))
             pairs, made_of = pairs.filtered(kept), made_of[kept]
         return pairs, made_of, candidates / max(1, min(candidates, most))
 
@@ -282,9 +272,9 @@ class JoinOperator(Operator):
         self.counters.compared += meeting.compared
 
     def _satisfying(self, batch: Batch) -> Batch:
-        if self._check is None:
+        if self.check is None:
             return batch
-        return batch.filtered(truth(self._check, batch.column, len(batch)))
+        return batch.filtered(truth(self.check, batch.column, len(batch)))
 
     def _slices(self, left: Batch, right: Batch) -> Iterator[Batch]:
         """The results in the order of ``valid_from``, about ``chunk_rows`` at a time."""

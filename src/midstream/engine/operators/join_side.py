@@ -158,7 +158,11 @@ class JoinSide(StateHandle):
             self._latest = (batch, self._keyed(batch))
         return self._latest[1]
 
-    def _keyed(self, batch: Batch) -> NewTuples:
+    def keyed_rows(self, batch: Batch, rows: Ints) -> NewTuples:
+        """The same with only some rows of the references."""
+        return self._keyed(batch, rows)
+
+    def _keyed(self, batch: Batch, rows: Ints | None = None) -> NewTuples:
         if self.band is None:
             codes, valid = self._key_codes.of(batch)
             batch, codes = _without_nulls(batch, codes, valid)
@@ -168,7 +172,8 @@ class JoinSide(StateHandle):
             codes, valid = order_codes(keys)
             batch, codes = _without_nulls(batch, codes, valid)
             ranges = self.band.ranges(keys.drop_null())
-        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, batch.references, ranges)
+        references = batch.references if rows is None else batch.references[rows]
+        return NewTuples.sorted_by_code(codes, batch.valid_from, batch.valid_to, references, ranges)
 
     def add(self, batch: Batch) -> None:
         """Remember tuples that meet nobody: they are from before."""

@@ -23,48 +23,34 @@ anew: see ``docs/executors.md``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
-from midstream.algebra.expressions import Expression, conjunction
-from midstream.algebra.plan import Join, MultiJoin, Plan
+from midstream.algebra.expressions import conjunction
+from midstream.algebra.plan import MultiJoin
 from midstream.algebra.window_spec import NEVER
 from midstream.engine.batch import Batch, Layout, concatenate
 from midstream.engine.expressions.evaluate import truth
-from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import JoinSide
 from midstream.engine.operators.operator import Operator
-from midstream.engine.operators.relation import Relation
 from midstream.engine.operators.routing import EddyRouter, FixedRouter, Router
 from midstream.engine.operators.slices import in_slices
 from midstream.engine.operators.state_handle import StateHandle
 from midstream.engine.operators.visit_filter import VisitChecks, VisitFilter, VisitFilterOptions
+from midstream.engine.operators.visits import Visits
 from midstream.engine.state.join_state import NewTuples
-from midstream.planning.join_order.equality_classes import connections
-from midstream.planning.join_order.join_graph import JoinGraph, bits
+from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.probe_orders import default_probe_order
 
 __all__ = ["MultiJoinOperator"]
 
 
-@dataclass
-class _Visit:
-    """Tuples that have visited some inputs look up partners in one more: by which key, and with which conditions."""
+_SMALL_GROUP_ROWS = 2_048
+"""Fewer tuples wait for others that have visited the same inputs: a visit costs as much as its first thousand."""
 
-    join: JoinOperator
-    index: JoinSide
-    layout: Layout
-    """Of the tuples that come of it: the same for every way to the same set of inputs."""
-    results_per_tuple: float = 0.0
 
-    def results(self, tuples: Batch) -> Iterator[Batch]:
-        expected = int(1.2 * self.results_per_tuple * len(tuples))
-        produced = 0
-        for pairs in self.join.pairs_with(0, tuples, self.index, expected):
-            if len(pairs):
-                produced += len(pairs)
-                yield Batch(self.layout, pairs.valid_from, pairs.valid_to, pairs.references)
-        self.results_per_tuple = produced / max(1, len(tuples))
+_Way = tuple[int, int]
+"""The inputs that tuples have visited, as a set, and the latest of them."""
+_Waiting = dict[_Way, list[Batch]]
 
 
 class MultiJoinOperator(Operator):
@@ -90,7 +76,6 @@ class MultiJoinOperator(Operator):
         """The inputs in the order in which they are evaluated: those of some may have to wait for those before them."""
         self.has_consumers = False
         """Whether tuples that enter the join may have to wait for joins above."""
-        self._partial_inputs = partial_inputs
         self.router: Router
         if plan.routing == "fixed":
             self.router = FixedRouter(plan.probe_orders)
@@ -98,19 +83,15 @@ class MultiJoinOperator(Operator):
             self.router = EddyRouter(len(inputs))
         self._graph = JoinGraph.of_parts(plan.parts, plan.predicates)
         self._entry_checks = [conjunction(own) if own else None for own in self._graph.selections]
-        self._indexes: list[dict[tuple[str, ...], JoinSide]] = [{} for _ in inputs]
-        self._visits: dict[tuple[int, int], _Visit] = {}
-        self._plans: dict[int, Plan] = {1 << place: part for place, part in enumerate(plan.parts)}
-        self._layouts: dict[int, Layout] = {1 << place: layout for place, layout in enumerate(layouts)}
-        self._layouts[self._graph.everything] = self.layout
+        self._visits = Visits(self._graph, inputs, self.layout, chunk_rows, self.counters, partial_inputs)
         self._results_per_row = 0.0
         self._filter: VisitFilter | None = None
         if filter_options is not None:
-            self._filter = VisitFilter(self._graph, self._layout, self._held, filter_options)
+            self._filter = VisitFilter(self._graph, layouts, self.layout, self._held, filter_options)
         for place in range(len(inputs)):
             visited = 1 << place
             for other in plan.probe_orders[place] if plan.probe_orders else default_probe_order(self._graph, place):
-                self._visit(visited, other)
+                self._visits.of(visited, other)
                 visited |= 1 << other
 
     @property
@@ -119,15 +100,15 @@ class MultiJoinOperator(Operator):
 
     @property
     def state_rows(self) -> int:
-        return sum(index.state_rows for indexes in self._indexes for index in indexes.values())
+        return sum(index.state_rows for indexes in self._visits.indexes for index in indexes.values())
 
     @property
     def state_bytes(self) -> int:
         noted = 0 if self._filter is None else self._filter.bytes
-        return noted + sum(index.state_bytes for indexes in self._indexes for index in indexes.values())
+        return noted + sum(index.state_bytes for indexes in self._visits.indexes for index in indexes.values())
 
     def states(self) -> Sequence[StateHandle]:
-        return [index for place in self.deciding_order for index in self._indexes[place].values()]
+        return [index for place in self.deciding_order for index in self._visits.indexes[place].values()]
 
     @property
     def evaluation_order(self) -> Sequence[Operator]:
@@ -135,7 +116,7 @@ class MultiJoinOperator(Operator):
 
     def indexes_of(self, place: int) -> Sequence[JoinSide]:
         """What is kept of an input's tuples, by each key."""
-        return list(self._indexes[place].values())
+        return list(self._visits.indexes[place].values())
 
     def push(self, *inputs: Iterable[Batch]) -> Iterator[Batch]:
         entered = [
@@ -157,7 +138,7 @@ class MultiJoinOperator(Operator):
         self._results_per_row = produced / rows
 
     def expire(self, retention: int) -> None:
-        for place, indexes in enumerate(self._indexes):
+        for place, indexes in enumerate(self._visits.indexes):
             others = min(child.frontier for other, child in enumerate(self.inputs) if other != place)
             for index in indexes.values():
                 index.expire(others)
@@ -169,9 +150,9 @@ class MultiJoinOperator(Operator):
 
     def history(self) -> list[Batch]:
         """All results of what the inputs remember."""
-        counts = [self._first_index(place).state_rows for place in range(len(self.inputs))]
+        counts = [self._visits.first_index(place).state_rows for place in range(len(self.inputs))]
         root = counts.index(min(counts))
-        tuples = concatenate(self._layouts[1 << root], self._first_index(root).tuples_held())
+        tuples = concatenate(self.inputs[root].layout, self._visits.first_index(root).tuples_held())
         return [concatenate(self.layout, list(self._combined(root, tuples)))]
 
     def _entering(self, place: int, batch: Batch) -> Batch:
@@ -180,9 +161,9 @@ class MultiJoinOperator(Operator):
 
     def _is_put_off(self, entered: Sequence[Batch]) -> bool:
         """Whether an input has nothing to be met, so that nothing can come of the others' tuples but work."""
-        if all(len(batch) or self._first_index(place).state_rows for place, batch in enumerate(entered)):
+        if all(len(batch) or self._visits.first_index(place).state_rows for place, batch in enumerate(entered)):
             return False
-        for indexes, batch in zip(self._indexes, entered, strict=True):
+        for indexes, batch in zip(self._visits.indexes, entered, strict=True):
             for index in indexes.values():
                 index.put_off(batch)
         return True
@@ -215,40 +196,59 @@ class MultiJoinOperator(Operator):
         return results
 
     def _remember(self, place: int, batch: Batch) -> list[tuple[JoinSide, NewTuples]]:
-        new = [(index, index.keyed(batch)) for index in self._indexes[place].values()] if len(batch) else []
+        new = [(index, index.keyed(batch)) for index in self._visits.indexes[place].values()] if len(batch) else []
         for index, tuples in new:
             index.state.insert(tuples)
         return new
 
     def _settle(self) -> None:
-        for indexes in self._indexes:
+        for indexes in self._visits.indexes:
             for index in indexes.values():
                 index.state.settle()
 
+    def _held(self, place: int) -> list[Batch]:
+        return self._visits.first_index(place).tuples_held()
+
     def _combined(self, root: int, tuples: Batch) -> Iterator[Batch]:
         """The results of tuples of one input with what the others remember."""
-        size = self.router.group_rows or max(1, len(tuples))
-        for start in range(0, len(tuples), size):
-            group = tuples.sliced(start, min(len(tuples), start + size)) if len(tuples) > size else tuples
-            yield from self._routed(root, 1 << root, root, group)
-
-    def _routed(self, root: int, visited: int, latest: int, tuples: Batch) -> Iterator[Batch]:
-        """The results of tuples that have visited some inputs, and one of them last."""
-        if visited == self._graph.everything:
-            yield tuples
+        if not len(tuples):
             return
-        place = self.router.next(root, self._candidates(visited))
-        visit = self._visit(visited, place)
+        waiting: _Waiting = {}
+        wide = self._visits.widened(root, tuples)
+        size = self.router.group_rows or len(tuples)
+        first = (1 << root, root)
+        if len(tuples) <= size:
+            yield from self._routed(root, first, wide, waiting, tuples)
+        else:
+            for start in range(0, len(tuples), size):
+                yield from self._routed(root, first, wide.sliced(start, min(len(tuples), start + size)), waiting)
+        while waiting:
+            # The shortest way first: what comes of it may join those that have gone further.
+            way = min(waiting, key=lambda way: way[0].bit_count())
+            yield from self._routed(root, way, concatenate(self.layout, waiting.pop(way)), waiting)
+
+    def _routed(
+        self, root: int, way: _Way, tuples: Batch, waiting: _Waiting, entered: Batch | None = None
+    ) -> Iterator[Batch]:
+        """The results of tuples that have gone some way, except of those that are left waiting."""
+        visited, latest = way
+        place = self.router.next(root, self._visits.candidates(visited))
+        # What was visited last matters to the filter alone: without one, more tuples go on together.
+        then = (visited | 1 << place, root if self._filter is None else place)
         checks = None if self._filter is None else self._filter.before(visited, latest, place)
-        rows = len(tuples)
+        rows, returned = len(tuples), 0
         if checks is not None:
             tuples, rows = self._passing(checks, tuples)
-        self.counters.probes += len(tuples)
-        compared, returned = visit.join.counters.compared, 0
-        for results in visit.results(tuples) if len(tuples) else ():
+            entered = None
+        for results in self._visits.of(visited, place).results(tuples, entered) if len(tuples) else ():
             returned += len(results)
-            yield from self._routed(root, visited | 1 << place, place, results)
-        self.counters.compared += visit.join.counters.compared - compared
+            if then[0] == self._graph.everything:
+                yield results
+                continue
+            if len(results):
+                waiting.setdefault(then, []).append(results)
+            if sum(len(part) for part in waiting.get(then, ())) >= _SMALL_GROUP_ROWS:
+                yield from self._routed(root, then, concatenate(self.layout, waiting.pop(then)), waiting)
         self.router.note(place, rows, returned)
         if checks is not None:
             checks.learn(rows, returned)
@@ -259,63 +259,3 @@ class MultiJoinOperator(Operator):
         self.counters.suspended += len(tuples) - len(passing)
         self.counters.avoided += round((len(tuples) - rows) * checks.fan_out)
         return passing, rows
-
-    def _candidates(self, visited: int) -> list[int]:
-        """The inputs that may be visited next: those that a condition links, or all if there are none."""
-        left = list(bits(self._graph.everything & ~visited))
-        linked = [place for place in left if self._graph.are_linked(visited, 1 << place)]
-        return linked or left
-
-    def _visit(self, visited: int, place: int) -> _Visit:
-        key = (visited, place)
-        if key not in self._visits:
-            self._visits[key] = self._new_visit(visited, place)
-        return self._visits[key]
-
-    def _new_visit(self, visited: int, place: int) -> _Visit:
-        there = 1 << place
-        plan = Join(self._plan(visited), self._plans[there], tuple(self._graph.predicates(visited, there)))
-        keys = self._key_predicates(visited, place)
-        join = JoinOperator(plan, Relation(self._layout(visited)), self.inputs[place], self.chunk_rows, keys)
-        index = join.sides[1]
-        index.may_be_incomplete = False
-        index.is_partial = place in self._partial_inputs
-        indexes = self._indexes[place]
-        if index.key not in indexes:
-            if indexes:
-                for batch in self._first_index(place).tuples_held():
-                    index.add(batch)
-            indexes[index.key] = index
-        return _Visit(join, indexes[index.key], self._layout(visited | there))
-
-    def _key_predicates(self, visited: int, place: int) -> list[Expression]:
-        """The equalities by which the input is looked up: all with one of the inputs visited, the one with the most.
-
-        So that the keys of an input are as many as it has neighbours at most, whatever was visited. Where only several
-        inputs together have a partner for a key of this one, by that.
-        """
-        graph, there = self._graph, 1 << place
-        by_neighbour = [graph.linking_classes(1 << other, there) for other in bits(visited)]
-        classes = max(by_neighbour, key=len) or graph.linking_classes(visited, there)
-        return [connections(graph.classes[number], visited, there)[0] for number in classes]
-
-    def _first_index(self, place: int) -> JoinSide:
-        return next(iter(self._indexes[place].values()))
-
-    def _held(self, place: int) -> list[Batch]:
-        return self._first_index(place).tuples_held()
-
-    def _plan(self, inputs: int) -> Plan:
-        """A plan of the combined tuples: of every set one, by which its keys are named."""
-        if inputs not in self._plans:
-            last = 1 << inputs.bit_length() - 1
-            predicates = tuple(self._graph.predicates(inputs ^ last, last))
-            self._plans[inputs] = Join(self._plan(inputs ^ last), self._plans[last], predicates)
-        return self._plans[inputs]
-
-    def _layout(self, inputs: int) -> Layout:
-        """The layout of combined tuples; their references are in the same order whichever way they came."""
-        if inputs not in self._layouts:
-            last = 1 << inputs.bit_length() - 1
-            self._layouts[inputs] = self._layout(inputs ^ last).beside(self._layouts[last])
-        return self._layouts[inputs]

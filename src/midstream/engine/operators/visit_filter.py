@@ -62,22 +62,22 @@ class VisitFilterOptions:
 class VisitFilter:
     """What the inputs of a multi-way join can still use, for tuples that have visited some of them.
 
-    ``layout_of`` gives the layout of tuples that have visited a set of inputs, ``held_by`` the tuples of an input.
+    ``layouts`` are those of the inputs, ``layout`` that of tuples on their way; ``held_by`` gives an input's tuples.
     """
 
     def __init__(
         self,
         graph: JoinGraph,
-        layout_of: Callable[[int], Layout],
+        layouts: Sequence[Layout],
+        layout: Layout,
         held_by: Callable[[int], list[Batch]],
         options: VisitFilterOptions,
     ) -> None:
         self._graph = graph
-        self._layout_of = layout_of
+        self._layout = layout
         self._options = options
         self._inputs = [
-            _NotedInput(layout_of(1 << place), partial(held_by, place), options.make_demanded_keys)
-            for place in range(len(graph.names))
+            _NotedInput(own, partial(held_by, place), options.make_demanded_keys) for place, own in enumerate(layouts)
         ]
         self._checks: dict[tuple[int, int, int], VisitChecks] = {}
 
@@ -130,7 +130,7 @@ class VisitFilter:
             return [next(m.expression for m in self._graph.classes[c] if not m.mask & ~inputs) for c in classes]
 
         demand = self._inputs[other].by_key(classes, keys(1 << other))
-        codes = KeyCodes(self._layout_of(visited), keys(visited))
+        codes = KeyCodes(self._layout, keys(visited))
         return _Check(demand, codes, self._options.least_share, self._options.trial_rows)
 
 
