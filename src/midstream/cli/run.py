@@ -27,7 +27,7 @@ from midstream.cli.failures import DONE, INTERRUPTED, explained
 from midstream.cli.late_rows import LateRowsWarning
 from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
-from midstream.cli.places import exists, is_remote
+from midstream.cli.places import is_remote
 from midstream.cli.plan_names import plan_named
 from midstream.cli.saved_run import RunFile, note_failure, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
@@ -120,6 +120,8 @@ def _is_ending(control: ControlDirectory, query: str | None) -> bool:
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
     """Refuse a used sink for a run that is to begin, where only Spark can look at one of the two."""
+    from midstream.spark.file_systems import exists
+
     if is_remote(asked.checkpoint) or is_remote(asked.sink.path or ""):
         has_begun = exists(spark, f"{asked.checkpoint}/offsets") if is_remote(asked.checkpoint) else asked.has_begun
         if not has_begun:

@@ -26,7 +26,7 @@ from midstream.delta.commits import epoch_of, has_backfill
 from midstream.delta.file_names import FileName, application_id
 from midstream.delta.location import TableLocation
 
-__all__ = ["OrphanRemoval", "find_orphans", "remove_orphans"]
+__all__ = ["OrphanRemoval", "find_orphans", "remove_files_of", "remove_orphans"]
 
 LEAST_SECONDS = 60.0
 SHARE = 0.01
@@ -55,6 +55,14 @@ def remove_orphans(table: DeltaTable, location: TableLocation, with_backfills: b
     for name in orphans:
         location.remove_file(name)
     return orphans
+
+
+def remove_files_of(table: DeltaTable, location: TableLocation, application: str) -> None:
+    """Remove the files of a backfill that has failed; those of other applications stay."""
+    for name in _unnamed_files(table):
+        file = FileName.parsed(name)
+        if file is not None and file.epoch is None and file.application == application:
+            location.remove_file(name)
 
 
 def _unnamed_files(table: DeltaTable) -> set[str]:

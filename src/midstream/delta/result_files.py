@@ -37,7 +37,7 @@ from midstream.delta.file_statistics import columns_with_nan, statistics_json
 from midstream.delta.location import TableLocation
 from midstream.engine.portable_types import as_type
 
-__all__ = ["ResultFile", "ResultTarget", "results_as_files"]
+__all__ = ["ResultFile", "ResultTarget", "TableTarget", "results_as_files"]
 
 GROUP_ROWS = 1 << 18
 """Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered."""
@@ -51,6 +51,18 @@ closed."""
 
 Other = TypeVar("Other")
 Key = tuple[str | None, ...]
+
+
+class TableTarget(msgspec.Struct, frozen=True):
+    """Where the results of all cells go."""
+
+    table: TableLocation
+    epoch: int | None
+    """Which of the table's writers this is; None: a backfill."""
+    partition_by: tuple[str, ...] = ()
+
+    def of(self, application: str, batch: int, cell: int) -> ResultTarget:
+        return ResultTarget(self.table, application, self.epoch, batch, cell, self.partition_by)
 
 
 class ResultTarget(msgspec.Struct, frozen=True):

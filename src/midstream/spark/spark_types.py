@@ -9,20 +9,29 @@ as ``interval day to second``, all times of day with six digits.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, is_geography, is_geometry, is_variant, to_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
 from midstream.engine.portable_types import AS_LARGE, as_type, inside, portable_type
-from midstream.errors import BadStreamDeclaration, MissingColumn, PushedTypeMismatch, did_you_mean, quoted
+from midstream.errors import (
+    BadStreamDeclaration,
+    MissingColumn,
+    NotStreaming,
+    PushedTypeMismatch,
+    UnknownStreamPushed,
+    did_you_mean,
+    quoted,
+)
 
-__all__ = ["as_type", "check_frame", "spark_schema", "stream", "type_for_spark"]
+__all__ = ["as_type", "check_frame", "check_frames", "spark_schema", "stream", "type_for_spark"]
 
 
 def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | datetime.timedelta = 0) -> Stream:
@@ -76,6 +85,36 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
             detail=detail,
             hint=hint,
         )
+
+
+def check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:
+    """The session of the DataFrames, and whether they are streams; refuses what does not fit the query."""
+    if not isinstance(frames, Mapping) or not all(isinstance(frame, DataFrame) for frame in frames.values()):
+        raise PushedTypeMismatch(
+            "run_on_spark takes a mapping from stream names to DataFrames", hint='Write {"orders": orders_df, ...}.'
+        )
+    for name in frames:
+        if name not in streams:
+            raise UnknownStreamPushed(
+                f'stream "{name}" is not one of the query\'s streams',
+                detail=f"The query reads {quoted(streams)}.",
+                hint=did_you_mean(str(name), streams),
+            )
+    missing = [name for name in streams if name not in frames]
+    if missing:
+        raise UnknownStreamPushed(
+            f"there is no DataFrame for {quoted(missing)}", detail=f"The query reads {quoted(streams)}."
+        )
+    for name, stream in streams.items():
+        check_frame(stream, frames[name])
+    kinds = {frame.isStreaming for frame in frames.values()}
+    if len(kinds) > 1:
+        batches = [name for name, frame in frames.items() if not frame.isStreaming]
+        raise NotStreaming(
+            f"{quoted(batches)} are batches, the others streams",
+            hint="Read all with spark.readStream, or all with spark.read.",
+        )
+    return next(iter(frames.values())).sparkSession, kinds.pop()
 
 
 def _arrow_type(frame: DataFrame, spark_type: DataType) -> pa.DataType | str:
