@@ -158,11 +158,8 @@ def _run(
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = {**asked.settings, "spark.sql.session.timeZone": zone}
     asked = replace(asked.with_streams(found), settings=settings)
+    writer = _writer(live, asked)
     asked.write()
-    writer = live.results.writeStream.format(asked.sink.format).options(**asked.sink.options)
-    writer = writer.option("checkpointLocation", asked.checkpoint)
-    if asked.sink.path is not None:
-        writer = writer.option("path", asked.sink.path)
     output.note(f"running; control directory {escape(str(asked.control))}")
     began = time.monotonic()
     total = _total_rows(found) if until_end else None
@@ -170,6 +167,17 @@ def _run(
         watch = _Watch(live, view, LateRowsWarning(found, output), interruption)
         _work(live, writer, watch, until_end)
     return _concluded(asked, live, output, watch.pace(), time.monotonic() - began, interruption.is_asked, before)
+
+
+def _writer(live: LiveQuery, asked: RunFile) -> DataStreamWriter:
+    """What writes the results, with the checkpoint."""
+    sink = asked.sink
+    if sink.is_delta:
+        assert sink.path is not None
+        return live.delta_writer(sink.path, asked.checkpoint, **sink.delta_options)
+    writer = live.results.writeStream.format(sink.format).options(**sink.options)
+    writer = writer.option("checkpointLocation", asked.checkpoint)
+    return writer if sink.path is None else writer.option("path", sink.path)
 
 
 def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
@@ -380,7 +388,7 @@ def _concluded(
         output.say(f"to resume: {escape(resume)}")
         if is_ending:
             output.say("the streams are ending: rows that come from now on are late")
-    elif asked.sink.is_file:
+    elif asked.sink.can_be_read_back:
         output.say(f"to compare with DuckDB: midstream verify {escape(shlex.quote(_shown(asked.control)))}")
     output.document(
         {
