@@ -6,8 +6,8 @@ in one run. Steady state is the median of the micro-batches once windows are ful
 rows by its whole duration, as Spark reports it. Both read the same files; results are counted, and with the parquet
 sink compared with DuckDB's, row by row.
 
-With the Delta sink, cells write the files of a table themselves (``docs/delta.md``); it is compared with Spark's parquet
-sink on both sides (``--only delta``, or ``--only delta --size large``).
+With the Delta sink, cells write the files of a table themselves (``docs/delta.md``); it is compared with Spark's
+parquet sink on both sides (``--only delta``, or ``--only delta --size large``).
 
 "Spark alone" is the same query with an operator that computes nothing: it takes the packs and hands out as many rows of
 zeros as the join has results. What midstream takes beyond that is its own; nothing that runs in a Python operator can
