@@ -50,6 +50,24 @@ def test_files_that_another_query_may_commit_stay(tmp_path):
     assert removed(tmp_path / "t", driver) == names(waiting)
 
 
+def test_files_of_an_abandoned_checkpoint_are_removed_once_another_query_writes(tmp_path):
+    abandoned = Driver(tmp_path / "t", OTHER)
+    left = abandoned.write(0, 1)
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    assert removed(tmp_path / "t", driver) == set(), "both took the same epoch: it could be the other's"
+    Driver(tmp_path / "t").run(1, 2)
+    assert removed(tmp_path / "t", driver) == names(left)
+
+
+def test_files_of_a_batch_that_was_run_again_in_vain_are_removed(tmp_path):
+    Driver(tmp_path / "t").run(0, 1)
+    again = Driver(tmp_path / "t")
+    files = again.write(0, 1)
+    assert not again.writer.commit(0, files)
+    assert removed(tmp_path / "t", again) == names(files)
+
+
 def test_a_file_that_is_committed_meanwhile_stays(tmp_path):
     driver = Driver(tmp_path / "t")
     driver.run(0, 1)

@@ -3,8 +3,7 @@
 A file of ours (``file_names``) that the table does not name is an orphan if it cannot be committed any more:
 
 - its writer's epoch is before the table's: that writer stops at its next commit;
-- its epoch is the table's, and its application has committed its micro-batch or a later one: Spark does not come back
-  to it;
+- its application has committed its micro-batch or a later one: nobody commits that again;
 - it is a backfill's whose results are in the table.
 
 All this is decided by one version of the table, the one whose files are looked at, so that a file that is committed
@@ -42,7 +41,7 @@ def find_orphans(table: DeltaTable, with_backfills: bool = False) -> list[str]:
             return with_backfills or has_backfill(table, file.application)
         committed = table.transaction_version(application_id(file.application))
         is_over = committed is not None and file.batch <= committed
-        return file.epoch < epoch or (file.epoch == epoch and is_over)
+        return file.epoch < epoch or is_over
 
     unnamed = _unnamed_files(table)
     parsed = {name: FileName.parsed(name) for name in unnamed}
