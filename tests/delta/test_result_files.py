@@ -38,6 +38,8 @@ def statistics(column, path, data_type=None):
     found = json.loads(file.statistics)
     assert found["numRecords"] == len(column)
     assert found["nullCount"] == {"x": sum(value is None for value in column)}
+    if "minValues" not in found:
+        return None
     assert found["minValues"].keys() == found["maxValues"].keys()
     return found["minValues"].get("x"), found["maxValues"].get("x")
 
@@ -99,6 +101,7 @@ def test_a_partition_has_files_of_its_own(tmp_path, monkeypatch):
         ("a", "2024-02-29"), ("a", None), ("b", "2024-03-01"),
     }  # fmt: skip
     assert all(pq.read_schema(tmp_path / file.name).names == ["k"] for file in files)
+    assert all(file.name.startswith(f"room={file.partition['room']}/day=") for file in files)
     first = [file for file in files if file.partition["day"] == "2024-02-29"]
     assert read(first, tmp_path).column("k").to_pylist() == [0, 3, 6, 9] * 2
     assert sum(file.rows for file in files) == 24
@@ -129,20 +132,19 @@ def test_partition_values_come_back_from_the_table(tmp_path, column):
 STATISTICS = {
     "whole numbers": ([3, None, -1], None, (-1, 3)),
     "wide whole numbers": ([2**63 - 1, -(2**63)], pa.int64(), (-(2**63), 2**63 - 1)),
-    "unsigned numbers that need a decimal": ([2**64 - 1], pa.uint64(), (None, None)),
+    "unsigned numbers that need a decimal": ([2**64 - 1], pa.uint64(), (2**64 - 1, 2**64 - 1)),
     "floats": ([1.5, -0.5, None], None, (-0.5, 1.5)),
-    "floats with a NaN": ([1.5, NAN], None, (None, None)),
-    "floats without end": ([1.5, float("inf")], None, (None, None)),
+    "floats with a NaN": ([1.5, NAN], None, None),
+    "floats without end": ([1.5, float("inf")], None, None),
     "decimals": ([Decimal("1.25"), Decimal("-9.00")], None, (-9.0, 1.25)),
-    "decimals too exact": ([Decimal(1)], pa.decimal128(38, 2), (None, None)),
     "dates": ([DAY, None], None, ("2024-02-29", "2024-02-29")),
     "instants": ([1, 2], pa.timestamp("ms", "UTC"), ("1970-01-01T00:00:00.001000Z", "1970-01-01T00:00:00.002000Z")),
     "wall clock times": ([1], pa.timestamp("s"), ("1970-01-01T00:00:01.000000",) * 2),
-    "times that calendars lack": ([1 << 60], pa.timestamp("us"), (None, None)),
+    "times that calendars lack": ([1 << 60], pa.timestamp("us"), None),
     "short text": (["b", "ä"], None, ("b", "ä")),
     "long text": (["x" * 40], None, ("x" * 32, "x" * 31 + "y")),
-    "text without a successor": (["\U0010ffff" * 40], None, (None, None)),
-    "truth values": ([True], None, (None, None)),
+    "text without a successor": (["\U0010ffff" * 40], None, None),
+    "truth values": ([True, False], None, (False, True)),
     "binary": ([b"x"], None, (None, None)),
     "NULLs": ([None, None], pa.int64(), (None, None)),
 }
@@ -158,6 +160,21 @@ def test_a_long_text_is_bounded_above_by_one_that_is_later():
         upper = file_statistics._upper(text)
         assert upper.encode() > text.encode()
         assert len(upper) <= 32
+
+
+def test_decimals_are_exact_in_the_log(tmp_path):
+    column = pa.array([Decimal("12345678901234567890.12")], pa.decimal128(38, 2))
+    (file,) = written([pa.record_batch([column], ["x"])], tmp_path)
+    assert '"minValues":{"x":12345678901234567890.12}' in file.statistics
+
+
+def test_either_all_columns_have_bounds_or_none_has(tmp_path):
+    """delta-rs would skip a file in which only some have."""
+    batch = pa.record_batch({"k": [1, 2], "x": [1.5, NAN], "none": pa.nulls(2, pa.int64()), "l": [[1], [2]]})
+    (file,) = written([batch], tmp_path)
+    assert json.loads(file.statistics) == {"numRecords": 2, "nullCount": {"k": 0, "x": 0, "none": 2}}
+    (file,) = written([batch.slice(0, 1)], tmp_path)
+    assert json.loads(file.statistics)["minValues"] == {"k": 1, "x": 1.5}
 
 
 def test_bounds_are_those_of_all_row_groups(tmp_path, monkeypatch):

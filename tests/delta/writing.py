@@ -53,4 +53,5 @@ def rows_of(path: Path) -> list[int]:
 
 
 def names_on_disk(path: Path) -> set[str]:
-    return {file.name for file in path.glob("*.parquet")}
+    """Paths of files in the table's directory."""
+    return {str(file.relative_to(path)) for file in path.rglob("*.parquet") if "_delta_log" not in file.parts}

@@ -34,7 +34,7 @@ def results(path, **options):
 
 
 def files_on_disk(path):
-    return {file.name for file in path.glob("*.parquet")}
+    return {file.name for file in path.rglob("midstream-*.parquet")}
 
 
 def files_in_table(path):

@@ -36,8 +36,8 @@ class FileName:
 
     @classmethod
     def parsed(cls, name: str) -> FileName | None:
-        """What the name says; None if it is not the name of one of our files."""
-        matched = _NAME.fullmatch(name)
+        """What the name or path says; None if it is not that of one of our files."""
+        matched = _NAME.fullmatch(name.rpartition("/")[2])
         if matched is None:
             return None
         epoch = None if matched[2] == "backfill" else int(matched[2])

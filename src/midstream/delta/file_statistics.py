@@ -1,15 +1,16 @@
 """Statistics of a file for the table's log: by these, readers skip files that cannot have what they look for.
 
-They are derived from the statistics that the parquet writer has made of each row group. A bound is left out where it
-could mislead: of floats among which there are NaNs (which engines order differently), of decimals that a JSON number
-does not hold, of texts too long to be worth it (the lower bound is cut, the upper one too, and then increased).
+They are derived from the statistics that the parquet writer has made of each row group. Some columns cannot be bounded:
+those with a NaN, which engines order differently, or with infinity, which JSON lacks. Then no column is: delta-rs takes
+a missing bound of one column, where others have one, for a reason to skip the file. Long texts are bounded by shorter
+ones: the lower bound is cut, the upper one too, and then increased.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +19,11 @@ import pyarrow.types as pat
 
 __all__ = ["columns_with_nan", "statistics_json"]
 
-MOST_COLUMNS = 32
-"""Statistics are kept of the first so many columns, as Delta does by default."""
+MOST_COLUMNS = 100
+"""A table with more columns has no bounds: they are in its log for every file."""
 MOST_LETTERS = 32
 _FIRST_YEAR, _LAST_YEAR = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
-_EXACT_DIGITS = 15
-"""Decimals of so many digits are the same as the nearest double."""
+_JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 def columns_with_nan(table: pa.Table) -> set[str]:
@@ -33,28 +33,33 @@ def columns_with_nan(table: pa.Table) -> set[str]:
 
 
 def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds: set[str]) -> str:
-    """Number of records, and of the first columns the bounds and the number of NULLs, as Delta writes them."""
+    """Number of records, the NULLs of each column and, if all columns have them, their bounds, as Delta writes them."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    is_bounded = len(schema) <= MOST_COLUMNS
     places = {metadata.row_group(0).column(place).path_in_schema: place for place in range(metadata.num_columns)}
-    for field in list(schema)[:MOST_COLUMNS]:
+    for field in schema:
         # Parts of nested columns have paths of their own.
-        if field.name not in places or pat.is_nested(field.type):
+        if pat.is_nested(field.type):
             continue
-        groups = [
-            metadata.row_group(group).column(places[field.name]).statistics for group in range(metadata.num_row_groups)
-        ]
+        place = places[field.name]
+        groups = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
         if all(group is not None and group.has_null_count for group in groups):
             nulls[field.name] = sum(group.null_count for group in groups)
         filled = [group for group in groups if group is None or group.has_min_max or group.num_values]
-        if not filled or field.name in without_bounds or not all(group and group.has_min_max for group in filled):
+        if not filled or pat.is_binary(field.type):
+            continue
+        if field.name in without_bounds or not all(group and group.has_min_max for group in filled):
+            is_bounded = False
             continue
         low, high = _bounds(field.type, filled)
-        if low is not None and high is not None:
-            lowest[field.name], highest[field.name] = low, high
-    content = {"numRecords": metadata.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
-    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+        is_bounded &= low is not None and high is not None
+        lowest[field.name], highest[field.name] = low, high
+    content: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    if is_bounded:
+        content |= {"minValues": lowest, "maxValues": highest}
+    return _JSON.encode(content).decode()
 
 
 def _bounds(data_type: pa.DataType, groups: list[Any]) -> tuple[Any, Any]:
@@ -66,14 +71,8 @@ def _bounds(data_type: pa.DataType, groups: list[Any]) -> tuple[Any, Any]:
             return None, None
         zone = "Z" if pat.is_timestamp(data_type) and data_type.tz else ""
         return f"{low}{zone}", f"{high}{zone}"
-    if pat.is_boolean(data_type) or pat.is_binary(data_type):
-        return None, None
-    if pat.is_decimal(data_type) and data_type.precision > _EXACT_DIGITS:
-        return None, None
     low, high = min(group.min for group in groups), max(group.max for group in groups)
-    if pat.is_decimal(data_type) or pat.is_floating(data_type):
-        low, high = float(low), float(high)
-        # JSON has no infinity.
+    if pat.is_floating(data_type):
         return (low, high) if np.isfinite([low, high]).all() else (None, None)
     if pat.is_string(data_type):
         return low[:MOST_LETTERS], _upper(high)

@@ -59,7 +59,9 @@ class TableLocation(msgspec.Struct, frozen=True):
     def open_file(self, name: str) -> pa.NativeFile:
         """A new file of the table, to write to."""
         if self.directory is not None:
-            return pa_fs.LocalFileSystem().open_output_stream(str(self.directory / name))
+            path = self.directory / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            return pa_fs.LocalFileSystem().open_output_stream(str(path))
         return self._store().open_output_stream(name)
 
     def remove_file(self, name: str) -> None:

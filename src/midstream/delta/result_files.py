@@ -1,6 +1,7 @@
 """Results of one cell and micro-batch as parquet files, written where the cell is.
 
-Files are those of a table that is not partitioned, or of one partition each. Rows are buffered until they make a row
+Files are those of a table that is not partitioned, or of one partition each, in a directory that names it: by Delta's
+log alone it could be anywhere, but some readers look at the path. Rows are buffered until they make a row
 group: at most ``GROUP_ROWS`` of a file and ``MOST_BYTES`` of all files. A file that has grown to ``FILE_BYTES`` is
 closed, and the next one begun. Compression is snappy, and only text is dictionary-encoded: dictionaries of numbers take
 more than twice the time and save a third of the size (measured on results of a four-way join).
@@ -13,7 +14,7 @@ still can.
 >>> target = ResultTarget(table, "9f" * 16, epoch=1, batch=41, cell=0)
 >>> (file,) = results_as_files([pa.record_batch({"room": ["a", "b"], "mean": [20.5, 21]})], target)
 >>> file.statistics
-'{"numRecords":2,"minValues":{"room":"a","mean":20.5},"maxValues":{"room":"b","mean":21.0},"nullCount":{"room":0,"mean":0}}'
+'{"numRecords":2,"nullCount":{"room":0,"mean":0},"minValues":{"room":"a","mean":20.5},"maxValues":{"room":"b","mean":21.0}}'
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -49,6 +51,7 @@ MOST_OPEN = 32
 """Files that are open at once: of a table with many partitions, the one that was not written to for longest is
 closed."""
 
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 Other = TypeVar("Other")
 Key = tuple[str | None, ...]
 
@@ -84,6 +87,7 @@ class ResultFile(msgspec.Struct, frozen=True):
     """A file that was written, as the driver needs it to commit it."""
 
     name: str
+    """Its path in the table."""
     size: int
     rows: int
     partition: dict[str, str | None]
@@ -111,8 +115,8 @@ class _OpenFile:
     """A file that rows are written to, and the rows that wait for its next row group."""
 
     def __init__(self, target: ResultTarget, key: Key, schema: pa.Schema) -> None:
-        self.name = target.file_name.new()
         self._partition = dict(zip(target.partition_by, key, strict=True))
+        self.name = "".join([*(_directory(*part) for part in self._partition.items()), target.file_name.new()])
         self._schema = schema
         self._sink = target.table.open_file(self.name)
         self._metadata: list[pq.FileMetaData] = []
@@ -219,6 +223,10 @@ def _partitioned(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
     for start, end in pairwise([*starts.tolist(), batch.num_rows]):
         row = int(order[start])
         yield tuple(text[row].as_py() for text in texts), rest.slice(start, end - start)
+
+
+def _directory(name: str, value: str | None) -> str:
+    return f"{name}={_NO_VALUE if value is None else quote(value, safe='')}/"
 
 
 def _partition_texts(column: pa.Array) -> pa.Array:
