@@ -3,6 +3,7 @@
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from midstream.delta.location import TableLocation
 from midstream.delta.orphans import LEAST_SECONDS, OrphanRemoval, find_orphans, remove_orphans
 from midstream.delta.result_files import ResultTarget, results_as_files
 from tests.delta.writing import OTHER, SCHEMA, Driver, names_on_disk, rows_of
@@ -108,6 +109,19 @@ def test_partitioned_tables_are_cleaned_too(tmp_path):
     failed = driver.write(0, 1)
     driver.run(0, 1)
     assert removed(tmp_path / "t", driver) == names(failed)
+
+
+def test_files_are_written_and_removed_through_the_storage_of_delta_rs(tmp_path):
+    """As in an object store: here one that is a directory, but is not treated as such."""
+    store = TableLocation((tmp_path / "t").as_uri())
+    assert store.directory is None
+    driver = Driver(store, partition_by=["v"])
+    failed, succeeded = driver.write(0, 1), driver.write(0, 1)
+    driver.writer.commit(0, succeeded)
+    assert removed(tmp_path / "t", driver) == names(failed)
+    store.remove_file(failed[0].name)
+    assert names_on_disk(tmp_path / "t") == names(succeeded)
+    assert rows_of(tmp_path / "t") == [1]
 
 
 def test_a_driver_looks_for_orphans_from_time_to_time(tmp_path):

@@ -23,8 +23,10 @@ SCHEMA = pa.schema({"k": pa.int64(), "v": pa.string()})
 class Driver:
     """One run of a query: cells write files for it, it commits them."""
 
-    def __init__(self, path: Path, application: str = APPLICATION, partition_by: Sequence[str] = ()) -> None:
-        self.location = TableLocation.of(path)
+    def __init__(
+        self, path: Path | TableLocation, application: str = APPLICATION, partition_by: Sequence[str] = ()
+    ) -> None:
+        self.location = path if isinstance(path, TableLocation) else TableLocation.of(path)
         schema = delta_schema(SCHEMA)
         self.table = prepare_table(self.location, schema, partition_by)
         self.application = application
