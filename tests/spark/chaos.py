@@ -327,10 +327,8 @@ class Conductor:
         command += ["--sink", self.sink, *options]
         command += ["--just-in-time"] if self.just_in_time else []
         command += ["--adapt", "auto"] if self.adapts else []
-        places = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         with open(self.directory / log, "wb") as file:
-            return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+            return subprocess.Popen(command, stdout=file, stderr=file, env=_environment())
 
     def _start_rival(self) -> None:
         """A second driver on the table, with a checkpoint of its own: it must stop, and the first one go on."""
@@ -401,7 +399,7 @@ class Conductor:
         provide_java()
         port = _free_port()
         self.master = f"spark://127.0.0.1:{port}"
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {**_environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -489,6 +487,12 @@ class Conductor:
         database.execute(
             "CREATE TABLE found AS SELECT unnest(range(valid_from, valid_to)) AS instant, k, n FROM results"
         )
+
+
+def _environment() -> dict[str, str]:
+    """Of processes that find this clone, wherever they run."""
+    places = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _python_processes() -> list[psutil.Process]:
