@@ -64,6 +64,21 @@ def test_a_driver_that_dies_after_the_commit_repeats_nothing(tmp_path):
     assert rows_of(tmp_path / "t") == [1, 2, 3]
 
 
+def test_a_table_remembers_its_batches_when_its_log_was_cleaned_up(tmp_path):
+    """A checkpoint of the log, by anybody, replaces the files before it."""
+    path = tmp_path / "t"
+    Driver(path).run(7, 1)
+    DeltaTable(path).create_checkpoint()
+    write_deltalake(path, pa.table({"k": [10], "v": ["x"]}), mode="append")
+    for version in (0, 1):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    driver = Driver(path)
+    assert driver.epoch == 2
+    assert not driver.run(7, 1)
+    assert driver.run(8, 2)
+    assert rows_of(path) == [1, 2, 10]
+
+
 def test_a_new_checkpoint_is_a_new_application(tmp_path):
     Driver(tmp_path / "t").run(0, 1)
     assert Driver(tmp_path / "t", OTHER).run(0, 2)
