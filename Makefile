@@ -40,12 +40,14 @@ properties: $(READY)  ## the property tests with many random examples: make prop
 	MIDSTREAM_SOAK=1 MIDSTREAM_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest -q -n 2 $(PROPERTIES)
 
 chaos: $(READY)  ## kill processes of migrating queries, and of deployments, on Spark: make chaos KILLS=40
-	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --query joins --where local --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --query aggregates --where cluster --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --query aggregates --where local --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --query joins --where cluster --just-in-time --kills $(or $(KILLS),21)
-	$(BIN)/python tests/spark/chaos.py --query joins --where local --adapt auto --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where local --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query aggregates --where cluster --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query aggregates --where local --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --just-in-time --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where local --adapt auto --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --sink delta --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where local --sink delta --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos_sites --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## run the benchmarks; results go to benchmarks/results

@@ -6,6 +6,9 @@ in one run. Steady state is the median of the micro-batches once windows are ful
 rows by its whole duration, as Spark reports it. Both read the same files; results are counted, and with the parquet
 sink compared with DuckDB's, row by row.
 
+With the Delta sink, cells write the files of a table themselves (``docs/delta.md``); it is compared with Spark's
+parquet sink on both sides (``--only delta``, or ``--only delta --size large``).
+
 "Spark alone" is the same query with an operator that computes nothing: it takes the packs and hands out as many rows of
 zeros as the join has results. What midstream takes beyond that is its own; nothing that runs in a Python operator can
 be faster.
@@ -92,7 +95,10 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
         take(cells)
 
     progress.take = note  # type: ignore[method-assign]
-    writer = live.results.writeStream.format(chosen.sink).option("checkpointLocation", str(out / "checkpoint"))
+    if chosen.sink == "delta":
+        writer = live.delta_writer(out / "out", out / "checkpoint")
+    else:
+        writer = live.results.writeStream.format(chosen.sink).option("checkpointLocation", str(out / "checkpoint"))
     if chosen.sink == "parquet":
         writer = writer.option("path", str(out / "out"))
     began = time.perf_counter()
@@ -126,7 +132,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
                 "migrating": any(cell["migrating"] for cell in cells),
             }
         )
-    if chosen.sink == "parquet" and chosen.check:
+    if chosen.sink in ("parquet", "delta") and chosen.check:
         check(size, directory / "in", out / "out")
     state = state_bytes(out / "checkpoint")
     spark.stop()
@@ -267,6 +273,41 @@ def compare(name: str, expected: int) -> bool:
         return save(f"spark_j4_{name}", figures, *bars, details=details)
 
 
+def compare_delta(name: str, expected: int) -> bool:
+    """Durable, exactly-once sinks: a Delta table by the cells against parquet by Spark, native and ours."""
+    from benchmarks.spark_native_j4 import write_input
+
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(sized(name), directory / "in")
+        size = ("--size", name)
+        runs = {
+            "delta, 1 cell": in_process("midstream", directory, *size, "--sink", "delta", "--check"),
+            "delta, 2 cells": in_process("midstream", directory, *size, "--sink", "delta", "--cells", "2", "--check"),
+            "noop, 1 cell": in_process("midstream", directory, *size, "--sink", "noop"),
+            "parquet, 1 cell": in_process("midstream", directory, *size, "--sink", "parquet"),
+            "native tree, parquet": in_process("native", directory, *size, "--sink", "parquet"),
+            "native chain, parquet": in_process("native", directory, *size, "--sink", "parquet", "--shape", "chain"),
+        }
+        figures: dict[str, Any] = {}
+        for label, run in runs.items():
+            assert run["results"] == expected, (label, run["results"], expected)
+            figures[f"{label}: rows/s"] = round(steady(run))
+            figures[f"{label}: seconds in all"] = run["seconds"]
+        best = max(steady(runs["delta, 1 cell"]), steady(runs["delta, 2 cells"]))
+        figures["delta: times native chain"] = best / steady(runs["native chain, parquet"])
+        figures["delta: times native tree"] = best / steady(runs["native tree, parquet"])
+        figures["delta to parquet, 1 cell"] = steady(runs["delta, 1 cell"]) / steady(runs["parquet, 1 cell"])
+        figures["delta to noop, 1 cell"] = steady(runs["delta, 1 cell"]) / steady(runs["noop, 1 cell"])
+        is_small = name == "small"
+        bars = [
+            Bar("delta: times native chain", 15 if is_small else 25, at_least=True),
+            Bar("delta: times native tree", 9 if is_small else 12, at_least=True),
+        ]
+        details = {label: run["batches"] for label, run in runs.items()}
+        return save(f"spark_j4_delta_{name}", figures, *bars, details=details)
+
+
 def compare_tiny() -> bool:
     """The fixed cost of a micro-batch."""
     from benchmarks.spark_native_j4 import write_input
@@ -370,17 +411,19 @@ def compare_settings() -> bool:
     return save("spark_settings", figures)
 
 
-def main(only: str | None = None) -> bool:
+def main(only: str | None = None, delta_sizes: tuple[str, ...] = ("small", "large")) -> bool:
     """All comparisons, or one; whether all bars are met."""
+    from benchmarks.spark_native_j4 import expected_results
+
     met = True
+    if only in (None, "delta"):
+        for name in delta_sizes:
+            met &= compare_delta(name, expected_results(sized(name)))
     if only in (None, "tiny"):
         met &= compare_tiny()
     for name in ("small", "large"):
         if only in (None, name):
-            size = sized(name)
-            from benchmarks.spark_native_j4 import expected_results
-
-            met &= compare(name, expected_results(size))
+            met &= compare(name, expected_results(sized(name)))
     if only in (None, "migration"):
         met &= compare_migration()
     if only in (None, "cores"):
@@ -392,11 +435,11 @@ def main(only: str | None = None) -> bool:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["tiny", "small", "large", "migration", "cores", "settings"])
+    parser.add_argument("--only", choices=["tiny", "delta", "small", "large", "migration", "cores", "settings"])
     parser.add_argument("--run", choices=["midstream", "native", "trivial"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--size", default="small", help=argparse.SUPPRESS)
+    parser.add_argument("--size", choices=["tiny", "small", "large"], help="with --only delta: only this size")
     parser.add_argument("--sink", default="noop", help=argparse.SUPPRESS)
     parser.add_argument("--cells", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--shape", choices=["tree", "chain"], default="tree", help=argparse.SUPPRESS)
@@ -407,7 +450,9 @@ if __name__ == "__main__":
     parser.add_argument("--migrate", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is None:
-        sys.exit(0 if main(arguments.only) else 1)
+        sizes = ("small", "large") if arguments.size is None else (arguments.size,)
+        sys.exit(0 if main(arguments.only, sizes) else 1)
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    arguments.size = arguments.size or "small"
     runs = {"midstream": run_midstream, "native": run_native_here, "trivial": run_trivial_here}
     arguments.target.write_text(json.dumps(runs[arguments.run](arguments, arguments.directory)))

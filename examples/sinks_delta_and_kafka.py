@@ -9,6 +9,7 @@ KAFKA_SERVERS names brokers. Both need their package, for example:
     KAFKA_SERVERS=broker:9092 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION THIS_FILE
 
 Parquet and Delta contain every result exactly once, also after a crash. Spark's Kafka sink may then repeat results.
+A Delta table that cells write themselves needs no package and is faster: live.write_delta, see docs/delta.md.
 """
 
 import os

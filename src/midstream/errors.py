@@ -64,6 +64,8 @@ __all__ = [
     "SparkFailed",
     "SparkMissing",
     "StateOutOfReach",
+    "TableConflict",
+    "TableMismatch",
     "TopologyError",
     "TypeMismatch",
     "UnboundedState",
@@ -75,6 +77,7 @@ __all__ = [
     "UnknownStream",
     "UnknownStreamPushed",
     "UnreadableFile",
+    "UnstorableResult",
     "did_you_mean",
     "quoted",
     "shortened",
@@ -302,6 +305,24 @@ class NoDecisions(RunError):
     """A report of decisions was asked for, and there are none."""
 
     code = "M3013"
+
+
+class TableMismatch(RunError):
+    """A table that results are to be written to does not fit them, or is not there."""
+
+    code = "M3014"
+
+
+class TableConflict(RunError):
+    """Another query writes to the same table, or has written what this one is about to write."""
+
+    code = "M3015"
+
+
+class UnstorableResult(RunError):
+    """A column of the result has a name or a type that the table's format lacks."""
+
+    code = "M3016"
 
 
 class DataError(MidstreamError):

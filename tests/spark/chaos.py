@@ -9,11 +9,15 @@ There are two queries: ``joins``, a join of four streams, whose results are comp
 aggregates and differences over sliding windows united with other rows, which are final up to different instants. Their
 results are compared at every instant, and missing and repeated rows are counted once for each.
 
+With ``--sink delta`` results go to a Delta table. Then drivers are also killed between the writing of a micro-batch's
+files and its commit, and between this and Spark's own (``chaos_delta``). A second driver on the table, with another
+checkpoint, must stop with a message; at the end no file may be left that the table does not name.
+
 With ``--just-in-time`` the query starts with just-in-time processing, which is switched off and on again now and then.
 With ``--adapt auto`` it changes its plan by itself, for any gain, however uncertain; now and then a person changes it,
 and asks it to adapt again. At the end every decision must be there, once.
 
-    python tests/spark/chaos.py --kills 20 --where cluster --query aggregates
+    python -m tests.spark.chaos --kills 20 --where cluster --query aggregates
 """
 
 from __future__ import annotations
@@ -45,6 +49,9 @@ from midstream.adaptation import Adaptation
 from midstream.algebra.plan import Plan
 from midstream.planning.cost import CostCoefficients
 from midstream.testing import STRATEGIES, snapshots
+from tests.spark import chaos_delta
+
+ROOT = Path(__file__).parent.parent.parent
 
 STREAMS = "abcd"
 TICKS = 300
@@ -134,6 +141,8 @@ def drive(
     workload: Workload,
     just_in_time: bool = False,
     adapts: bool = False,
+    sink: str = "parquet",
+    rival: str = "",
 ) -> None:
     """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
     from midstream.spark import session
@@ -159,16 +168,18 @@ def drive(
     live = workload.query().run_on_spark(
         frames,
         plan=plans[0],
-        control_dir=directory / "control",
+        control_dir=directory / f"{rival}control",
         cells=cells,
         just_in_time=just_in_time,
         adapt=NERVOUS if adapts else None,
     )
-    running = (
-        live.results.writeStream.format("parquet")
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .start(str(directory / "out"))
-    )
+    out, checkpoint = str(directory / "out"), str(directory / f"{rival}checkpoint")
+    if sink == "delta":
+        chaos_delta.stop_where_asked(directory)
+        running = live.write_delta(out, checkpoint)
+        assert running is not None
+    else:
+        running = live.results.writeStream.format(sink).option("checkpointLocation", checkpoint).start(out)
     chance = random.Random(seed)
     while not (directory / "complete").exists():
         if not running.isActive:
@@ -185,7 +196,10 @@ def drive(
     live.finish()
     running.processAllAvailable()
     running.stop()
-    table = pa.Table.from_pandas(spark.read.parquet(str(directory / "out")).toPandas(), preserve_index=False)
+    if sink == "delta":
+        table = chaos_delta.results(directory / "out")
+    else:
+        table = pa.Table.from_pandas(spark.read.parquet(out).toPandas(), preserve_index=False)
     pq.write_table(table, directory / "result.parquet")
     (directory / "history.json").write_text(json.dumps([migration.state for migration in live.history()]))
     numbers = [decision.number for decision in live.decisions()]
@@ -212,14 +226,18 @@ class Conductor:
         query: str = "joins",
         just_in_time: bool = False,
         adapts: bool = False,
+        sink: str = "parquet",
+        rivals: bool = False,
     ) -> None:
         self.directory = directory
+        self.sink = sink
         self.adapts = adapts
         self.query, self.workload, self.just_in_time = query, WORKLOADS[query], just_in_time
         self.where = where
         self.kills = kills
         self.victims = victims or (
-            ["worker", "executor", "driver"] if where == "cluster" else ["worker", "host", "driver"]
+            ["worker", "executor" if where == "cluster" else "host", "driver"]
+            + (list(chaos_delta.MOMENTS) if sink == "delta" else [])
         )
         self.chance = random.Random(seed)
         self.random = np.random.default_rng(seed)
@@ -229,6 +247,7 @@ class Conductor:
         self.drivers = 0
         self.driver: subprocess.Popen[bytes] | None = None
         self.servers: list[subprocess.Popen[bytes]] = []
+        self.rivals = rivals
         self.master = "local[2,20]"
         for name in STREAMS:
             (directory / "in" / name).mkdir(parents=True)
@@ -244,6 +263,9 @@ class Conductor:
                 self._wait(self.chance.uniform(0.5, 4.0))
                 self._kill(self.victims[sum(self.killed.values()) % len(self.victims)])
             self._keep_going()
+            if self.rivals:
+                self._wait(0)
+                self._start_rival()
             self._write_files(2)
             (self.directory / "complete").touch()
             for _ in range(20):
@@ -297,31 +319,31 @@ class Conductor:
         if self.driver is not None:
             self._kill_tree(self.driver.pid)
         self.drivers += 1
-        with open(self.directory / f"driver-{self.drivers}.log", "wb") as log:
-            self.driver = subprocess.Popen(
-                [
-                    sys.executable,
-                    __file__,
-                    "--drive",
-                    str(self.directory),
-                    "--master",
-                    self.master,
-                    "--cells",
-                    "2",
-                    "--seed",
-                    str(self.seed + self.drivers),
-                    "--query",
-                    self.query,
-                    *(["--just-in-time"] if self.just_in_time else []),
-                    *(["--adapt", "auto"] if self.adapts else []),
-                ],
-                stdout=log,
-                stderr=log,
-            )
+        self.driver = self._start_driver(f"driver-{self.drivers}.log")
+
+    def _start_driver(self, log: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.spark.chaos", "--drive", str(self.directory), "--master", self.master]
+        command += ["--cells", "2", "--seed", str(self.seed + self.drivers), "--query", self.query]
+        command += ["--sink", self.sink, *options]
+        command += ["--just-in-time"] if self.just_in_time else []
+        command += ["--adapt", "auto"] if self.adapts else []
+        with open(self.directory / log, "wb") as file:
+            return subprocess.Popen(command, stdout=file, stderr=file, env=_environment())
+
+    def _start_rival(self) -> None:
+        """A second driver on the table, with a checkpoint of its own: it must stop, and the first one go on."""
+        rival = self._start_driver("rival.log", "--rival", "rival-")
+        try:
+            assert chaos_delta.is_refused(rival, self.directory / "rival.log"), "a second driver was not refused"
+        finally:
+            self._kill_tree(rival.pid)
+            rival.wait()
 
     def _kill(self, what: str) -> None:
         assert self.driver is not None
-        if what == "driver":
+        if what in chaos_delta.MOMENTS and not chaos_delta.ask_to_stop(self.directory, what, self.driver):
+            return
+        if what in ("driver", *chaos_delta.MOMENTS):
             self._kill_tree(self.driver.pid)
             self.driver.wait()
         else:
@@ -330,9 +352,8 @@ class Conductor:
                 return
             self.chance.choice(found).kill()
         self.killed[what] += 1
-        print(
-            f"killed a {what}: {sum(self.killed.values())} of {self.kills}, {self._batches() + 1} batches", flush=True
-        )
+        how = f"driver {what}" if what in chaos_delta.MOMENTS else what
+        print(f"killed a {how}: {sum(self.killed.values())} of {self.kills}, {self._batches() + 1} batches", flush=True)
 
     def _processes(self, what: str) -> list[psutil.Process]:
         """Our own processes of a kind that are at work."""
@@ -378,7 +399,7 @@ class Conductor:
         provide_java()
         port = _free_port()
         self.master = f"spark://127.0.0.1:{port}"
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {**_environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -440,6 +461,7 @@ class Conductor:
             "batches": self._batches() + 1,
             "migrations": {state: states.count(state) for state in sorted(set(states))},
             "adaptation": json.loads((self.directory / "decisions.json").read_text()),
+            "table": chaos_delta.check_files(self.directory / "out") if self.sink == "delta" else None,
         }
 
     def _compare_rows(self, database: duckdb.DuckDBPyConnection) -> None:
@@ -465,6 +487,12 @@ class Conductor:
         database.execute(
             "CREATE TABLE found AS SELECT unnest(range(valid_from, valid_to)) AS instant, k, n FROM results"
         )
+
+
+def _environment() -> dict[str, str]:
+    """Of processes that find this clone, wherever they run."""
+    places = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _python_processes() -> list[psutil.Process]:
@@ -500,7 +528,9 @@ def main() -> None:
     parser.add_argument("--query", choices=list(WORKLOADS), default="joins")
     parser.add_argument("--just-in-time", action="store_true")
     parser.add_argument("--adapt", choices=["off", "auto"], default="off")
+    parser.add_argument("--sink", choices=["parquet", "delta"], default="parquet")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rival", default="", help=argparse.SUPPRESS)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--master", help=argparse.SUPPRESS)
     parser.add_argument("--cells", type=int, default=2, help=argparse.SUPPRESS)
@@ -508,7 +538,17 @@ def main() -> None:
     if chosen.drive is not None:
         workload = WORKLOADS[chosen.query]
         adapts = chosen.adapt == "auto"
-        drive(chosen.drive, chosen.master, chosen.cells, chosen.seed, workload, chosen.just_in_time, adapts)
+        drive(
+            chosen.drive,
+            chosen.master,
+            chosen.cells,
+            chosen.seed,
+            workload,
+            chosen.just_in_time,
+            adapts,
+            chosen.sink,
+            chosen.rival,
+        )
         return
     directory = Path(tempfile.mkdtemp(prefix="midstream-chaos-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -520,10 +560,14 @@ def main() -> None:
         query=chosen.query,
         just_in_time=chosen.just_in_time,
         adapts=chosen.adapt == "auto",
+        sink=chosen.sink,
+        rivals=chosen.sink == "delta",
     )
     report = conductor.run()
     print(json.dumps(report, indent=2))
-    if report["missing"] or report["repeated"]:
+    table = report["table"]
+    is_clean = not isinstance(table, dict) or not (table["orphans left"] or table["files lost"])
+    if report["missing"] or report["repeated"] or not is_clean:
         sys.exit(f"the result is wrong; everything is kept in {directory}")
     shutil.rmtree(directory)
 

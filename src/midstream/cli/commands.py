@@ -90,7 +90,7 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command(
     cls=Command,
     epilog="Examples:\n\n"
-    "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink parquet:out --until-end\n\n"
+    "  midstream run orders.cql -s orders=data/orders -s payments=data/payments --sink delta:out --until-end\n\n"
     "  midstream run orders.cql -s orders=json:in/orders -s payments=json:in/payments --lateness 30s\n\n"
     "  midstream run --resume orders.control --adapt auto\n\n"
     "A row that does not match its columns stops the query; with --option orders.mode=PERMISSIVE it is read as NULL. "
@@ -107,7 +107,8 @@ def run(
         typer.Option(
             "--sink",
             metavar="FORMAT:PATH",
-            help="Where results go: parquet:DIR, csv:DIR, json:DIR, console, noop or another Spark format.",
+            help="Where results go: delta:PATH (recommended), parquet:DIR, csv:DIR, json:DIR, console, noop or another "
+            "Spark format.",
         ),
     ] = "console",
     options: Options = None,
@@ -115,7 +116,13 @@ def run(
     event_times: EventTimes = None,
     lateness: Lateness = None,
     sink_options: Annotated[
-        list[str] | None, typer.Option("--sink-option", metavar="KEY=VALUE", help="Set a Spark sink option.")
+        list[str] | None,
+        typer.Option(
+            "--sink-option",
+            metavar="KEY=VALUE",
+            help="Set a Spark sink option; of delta: partition_by=COLUMN,..., delta.PROPERTY=VALUE, "
+            "storage.OPTION=VALUE, append=true.",
+        ),
     ] = None,
     plan: PlanName = None,
     just_in_time: Annotated[
@@ -362,6 +369,38 @@ def verify(control: Control, as_json: AsJson = False, debug: Debug = False) -> i
     from midstream.cli.verify import verify as verify_run
 
     return verify_run(control, Output(as_json, debug))
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "  midstream vacuum out --dry-run\n\n"
+    "  midstream vacuum s3://bucket/out --storage-option aws_region=eu-west-1\n\n"
+    "A query may write to the table meanwhile: files that could still be committed stay. A running query also removes "
+    "such files by itself, from time to time.",
+)
+@reports_failures
+def vacuum(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A Delta table that midstream run has written.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    with_backfills: Annotated[
+        bool,
+        typer.Option(
+            "--with-backfills", help="Also remove what killed backfills left. Only while no backfill is running."
+        ),
+    ] = False,
+    storage_options: Annotated[
+        list[str] | None,
+        typer.Option("--storage-option", metavar="KEY=VALUE", help="Set an option of the table's storage."),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Remove files that failed attempts left in a Delta table."""
+    from midstream.cli.vacuum import vacuum as vacuum_table
+
+    options = _pairs("--storage-option", storage_options or [])
+    return vacuum_table(table, options, dry_run, with_backfills, Output(as_json, debug))
 
 
 DeploymentPlace = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of the deployment.")]

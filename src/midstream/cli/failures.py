@@ -34,6 +34,7 @@ _EXTRAS = {
     "py4j": "spark",
     "pandas": "spark",
     "google": "spark",
+    "deltalake": "delta",
     "duckdb": "testing",
     "hypothesis": "testing",
     "matplotlib": "demo",

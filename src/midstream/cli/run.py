@@ -27,7 +27,7 @@ from midstream.cli.failures import DONE, INTERRUPTED, explained
 from midstream.cli.late_rows import LateRowsWarning
 from midstream.cli.live_view import LiveView
 from midstream.cli.output import Output, escape
-from midstream.cli.places import exists, is_remote
+from midstream.cli.places import is_remote
 from midstream.cli.plan_names import plan_named
 from midstream.cli.saved_run import RunFile, note_failure, running
 from midstream.cli.schemas import check_columns, schema_from_ddl
@@ -120,6 +120,8 @@ def _is_ending(control: ControlDirectory, query: str | None) -> bool:
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
     """Refuse a used sink for a run that is to begin, where only Spark can look at one of the two."""
+    from midstream.spark.file_systems import exists
+
     if is_remote(asked.checkpoint) or is_remote(asked.sink.path or ""):
         has_begun = exists(spark, f"{asked.checkpoint}/offsets") if is_remote(asked.checkpoint) else asked.has_begun
         if not has_begun:
@@ -156,11 +158,8 @@ def _run(
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = {**asked.settings, "spark.sql.session.timeZone": zone}
     asked = replace(asked.with_streams(found), settings=settings)
+    writer = _writer(live, asked)
     asked.write()
-    writer = live.results.writeStream.format(asked.sink.format).options(**asked.sink.options)
-    writer = writer.option("checkpointLocation", asked.checkpoint)
-    if asked.sink.path is not None:
-        writer = writer.option("path", asked.sink.path)
     output.note(f"running; control directory {escape(str(asked.control))}")
     began = time.monotonic()
     total = _total_rows(found) if until_end else None
@@ -168,6 +167,17 @@ def _run(
         watch = _Watch(live, view, LateRowsWarning(found, output), interruption)
         _work(live, writer, watch, until_end)
     return _concluded(asked, live, output, watch.pace(), time.monotonic() - began, interruption.is_asked, before)
+
+
+def _writer(live: LiveQuery, asked: RunFile) -> DataStreamWriter:
+    """What writes the results, with the checkpoint."""
+    sink = asked.sink
+    if sink.is_delta:
+        assert sink.path is not None
+        return live.delta_writer(sink.path, asked.checkpoint, **sink.delta_options)
+    writer = live.results.writeStream.format(sink.format).options(**sink.options)
+    writer = writer.option("checkpointLocation", asked.checkpoint)
+    return writer if sink.path is None else writer.option("path", sink.path)
 
 
 def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
@@ -378,7 +388,7 @@ def _concluded(
         output.say(f"to resume: {escape(resume)}")
         if is_ending:
             output.say("the streams are ending: rows that come from now on are late")
-    elif asked.sink.is_file:
+    elif asked.sink.can_be_read_back:
         output.say(f"to compare with DuckDB: midstream verify {escape(shlex.quote(_shown(asked.control)))}")
     output.document(
         {

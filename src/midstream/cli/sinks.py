@@ -1,11 +1,14 @@
 """Sinks as the command line names them: where results go.
 
+    delta:PATH                         a Delta table, each result exactly once; written by the cells, the fastest
     parquet:DIR, csv:DIR, json:DIR     files, each result exactly once
     console, noop                      printed, or discarded
     FORMAT or FORMAT:PATH              anything else that Spark can write a stream to, with --sink-option key=value
 
 >>> read_sink("json:out", []).format
 'json'
+>>> read_sink("delta:s3://bucket/rooms", ["partition_by=room,day", "storage.aws_region=eu-west-1"]).delta_options
+{'partition_by': ['room', 'day'], 'properties': {}, 'storage_options': {'aws_region': 'eu-west-1'}}
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from midstream.cli.places import is_remote
-from midstream.errors import BadArgument, DuplicateName, PathProblem, quoted
+from midstream.errors import BadArgument, DuplicateName, PathProblem, did_you_mean, quoted
 
 __all__ = ["Sink", "check_names", "check_unused", "read_sink"]
 
+_STORAGE = "storage."
+"""How options of a table's storage begin."""
 FILES = ("parquet", "csv", "json", "orc", "text")
 # Spark writes milliseconds by default; event times have microseconds.
 _TEXT_TIMES = {
@@ -48,6 +53,32 @@ class Sink:
         return self.format in FILES
 
     @property
+    def is_delta(self) -> bool:
+        return self.format == "delta"
+
+    @property
+    def can_be_read_back(self) -> bool:
+        """Whether ``midstream verify`` can read the results."""
+        return self.is_file or self.is_delta
+
+    @property
+    def delta_options(self) -> dict[str, Any]:
+        """The options of ``write_delta``."""
+        columns = self.options.get("partition_by", "")
+        return {
+            "partition_by": [name.strip() for name in columns.split(",") if name.strip()],
+            "properties": {name: value for name, value in self.options.items() if name.startswith("delta.")},
+            "storage_options": {
+                name.removeprefix(_STORAGE): value for name, value in self.options.items() if name.startswith(_STORAGE)
+            },
+        }
+
+    @property
+    def may_append(self) -> bool:
+        """Whether a table that has the results of another run may be written to."""
+        return self.options.get("append", "false").lower() == "true"
+
+    @property
     def shown(self) -> str:
         return self.format if self.path is None else f"{self.format}:{self.path}"
 
@@ -70,15 +101,17 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
         chosen[key] = value
     matched = re.fullmatch(r"([A-Za-z][\w.-]*):(.+)", text.strip())
     if matched is None or "://" in matched[0][: len(matched[1]) + 3]:
-        if os.sep in text or text in FILES:
+        if os.sep in text or text in (*FILES, "delta"):
             raise BadArgument(
-                f'--sink "{text}" ' + ("has no directory" if text in FILES else "has no format"),
-                hint=f"Write --sink parquet:{'DIR' if text in FILES else text}.",
+                f'--sink "{text}" ' + ("has no format" if os.sep in text else "has no directory"),
+                hint=f"Write --sink {'parquet' if os.sep in text else text}:{text if os.sep in text else 'DIR'}.",
             )
         if text == "console":
             chosen.setdefault("truncate", "false")
         return Sink(text, None, chosen)
     format_, path = matched[1], matched[2]
+    if format_ == "delta":
+        _check_delta_options(chosen)
     if not is_remote(path):
         path = os.path.abspath(os.path.expanduser(path))
         if os.path.isfile(path):
@@ -86,6 +119,20 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     for name, value in _DEFAULTS.get(format_, {}).items():
         chosen.setdefault(name, value)
     return Sink(format_, path, chosen)
+
+
+def _check_delta_options(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name == "append":
+            if value.lower() not in ("true", "false"):
+                raise BadArgument(f'--sink-option append is "{value}"', hint="Write append=true or append=false.")
+        elif name != "partition_by" and not name.startswith(("delta.", _STORAGE)):
+            raise BadArgument(
+                f'a Delta sink has no option "{name}"',
+                detail="It has partition_by=COLUMN,..., append=true, table properties (delta.NAME=VALUE) and storage "
+                "options (storage.NAME=VALUE).",
+                hint=did_you_mean(name, ["partition_by", "append"]),
+            )
 
 
 def check_names(sink: Sink, names: Sequence[str]) -> None:
@@ -106,11 +153,27 @@ def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> 
     """Refuse to start a new run with a directory that another run has written to, if it can be inspected.
 
     Spark numbers the batches in a directory. The first batches of a new query would seem to be there already, and their
-    results would be lost silently.
+    results would be lost silently. To a table they would be added: everything would be there twice.
     """
+    if sink.is_delta:
+        _check_unused_table(sink)
     if sink.is_file and sink.path is not None and exists(f"{sink.path}/_spark_metadata"):
         raise PathProblem(
             f"the sink {sink.path} already has the results of another run",
             detail="The checkpoint is new, so this run starts at the first row.",
             hint="Use another directory, remove this one, or resume the run that wrote it.",
+        )
+
+
+def _check_unused_table(sink: Sink) -> None:
+    from midstream.delta.commits import epoch_of
+    from midstream.delta.location import TableLocation
+    from midstream.delta.table import open_table
+
+    table = open_table(TableLocation.of(sink.path or "", sink.delta_options["storage_options"]))
+    if table is not None and epoch_of(table) and not sink.may_append:
+        raise PathProblem(
+            f"the table {sink.path} already has the results of another run",
+            detail="The checkpoint is new, so this run starts at the first row.",
+            hint="Use another table, resume the run that wrote it, or add to it with --sink-option append=true.",
         )

@@ -5,8 +5,8 @@ with what it judges), and the two are compared. Queries of joins are compared ro
 exactly once. Others are compared as snapshots: at every instant where anything changes if the input is small, else at
 some.
 
-Spark reads the files, as it did for the query. DuckDB also sees the late rows that the query dropped: results may then
-be missing, and no comparison can determine why.
+Spark reads the files, as it did for the query; delta-rs reads results that are in a table. DuckDB also sees the late
+rows that the query dropped: results may then be missing, and no comparison can determine why.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from midstream.cli.output import Output, escape
 from midstream.cli.places import is_remote
 from midstream.cli.run import batch_frame
 from midstream.cli.saved_run import MASTER, RunFile, is_running
+from midstream.cli.sinks import Sink
 from midstream.cli.spark_process import spark_session
-from midstream.errors import AlreadyRunning, BadArgument, RunError
+from midstream.errors import AlreadyRunning, BadArgument, PathProblem, RunError
 from midstream.runtime.messages import ClusterMetrics
 from midstream.runtime.remote import RemoteQuery
 
@@ -110,9 +111,9 @@ def _metrics_of_finished(remote: RemoteQuery, asked: RunFile) -> ClusterMetrics:
             "the run has not finished: some results are still buffered",
             hint=f"Finish it: midstream run --resume {asked.control} --until-end.",
         )
-    if not asked.sink.is_file:
+    if not asked.sink.can_be_read_back:
         raise BadArgument(
-            f"results written to {asked.sink.shown} cannot be read back", hint="Run with --sink parquet:DIR."
+            f"results written to {asked.sink.shown} cannot be read back", hint="Run with --sink delta:PATH."
         )
     unread = [source.name for source in asked.streams if not source.is_file]
     if unread:
@@ -125,12 +126,29 @@ def _results(spark: SparkSession, asked: RunFile, remote: RemoteQuery) -> pa.Tab
     from midstream.engine.output import output_schema
     from midstream.spark.spark_types import spark_schema
 
-    schema = spark_schema(output_schema(remote.query.plan()))
     assert asked.sink.path is not None
+    if asked.sink.is_delta:
+        return _results_in_table(asked.sink, remote)
+    schema = spark_schema(output_schema(remote.query.plan()))
     if not is_remote(asked.sink.path) and not Path(asked.sink.path).exists():
         return spark.createDataFrame([], schema).toArrow()
     reader = spark.read.format(asked.sink.format).options(**asked.sink.reading_options).schema(schema)
     return reader.load(asked.sink.path).toArrow()
+
+
+def _results_in_table(sink: Sink, remote: RemoteQuery) -> pa.Table:
+    """The rows of the table, with the columns of the result."""
+    from midstream.delta.delta_types import delta_schema
+    from midstream.delta.location import TableLocation
+    from midstream.delta.table import open_table
+    from midstream.engine.output import output_schema
+
+    location = TableLocation.of(sink.path or "", sink.delta_options["storage_options"])
+    table = open_table(location)
+    if table is None:
+        raise PathProblem(f"the table {location.address} is gone")
+    schema = delta_schema(output_schema(remote.query.plan()))
+    return table.to_pyarrow_table(columns=schema.names).cast(schema)
 
 
 def _remarks(metrics: ClusterMetrics, tables: dict[str, pa.Table]) -> list[str]:

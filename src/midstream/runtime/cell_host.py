@@ -7,6 +7,8 @@ Then cells live in hosts: a worker passes the micro-batch on, and results and ch
     worker ── version, commands, packs ───▶ host    has the cell with that version, or needs its durable state
     worker ◀── results, changes, figures ── host    results go to Spark, changes to the state store
 
+Results that go to a table are written to files by the host, and the worker gets the names of these.
+
 A host is a cache, no more: what it holds is used only if it has the version that is in Spark's state store, so that a
 host may be killed at any moment. It ends by itself when the process that Spark's workers come from ends, or after ten
 idle minutes.
@@ -33,6 +35,7 @@ import msgspec
 import pyarrow as pa
 
 from midstream import errors
+from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
 from midstream.errors import MidstreamError
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_setup import CellSetup
@@ -56,6 +59,8 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
 
     version: str
     commands: list[Command]
+    target: ResultTarget | None = None
+    """Where results are to be written to; None: they go to the worker."""
 
 
 class StateNeeded(msgspec.Struct, frozen=True, tag="state needed"):
@@ -79,6 +84,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     figures: CellFigures
     removed: list[str]
     put: list[str]
+    files: list[ResultFile] = []
+    """Those that results were written to."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -106,11 +113,15 @@ class HostedCell:
         backend: StateBackend,
         commands: list[Command],
         packs: list[bytes],
-    ) -> Iterator[pa.RecordBatch | CellFigures]:
-        """The results of a micro-batch, and last the cell's figures, after the state backend was updated."""
+        target: ResultTarget | None = None,
+    ) -> Iterator[pa.RecordBatch | ResultFile | CellFigures]:
+        """The results of a micro-batch, and last the cell's figures, after the state backend was updated.
+
+        With a target, the results are the files that they were written to.
+        """
         with self._connected() as connection:
             stream = _stream(connection)
-            _send(stream, Work(version, commands), packs)
+            _send(stream, Work(version, commands, target), packs)
             answer, values = _receive(stream)
             if isinstance(answer, StateNeeded):
                 kept = dict(backend.items())
@@ -127,6 +138,7 @@ class HostedCell:
                 backend.remove(key)
             for key, value in zip(answer.put, values, strict=True):
                 backend.put(key, value)
+            yield from answer.files
             yield answer.figures
 
     def _connected(self) -> socket.socket:
@@ -239,16 +251,24 @@ def _serve_batch(stream: IO[bytes], cells: CellCache) -> None:
 
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     answer: HostMessage
+    files: list[ResultFile] = []
     try:
-        for result in cells.work(("", 0), request.version, make, backend, request.commands, packs):
+        worked = cells.work(("", 0), request.version, make, backend, request.commands, packs)
+        results: Iterator[pa.RecordBatch | ResultFile | CellFigures] = worked
+        if request.target is not None:
+            results = results_as_files(worked, request.target)
+        for result in results:
             if isinstance(result, CellFigures):
                 figures = result
+                continue
+            if isinstance(result, ResultFile):
+                files.append(result)
                 continue
             if writer is None:
                 _send(stream, Results())
                 writer = pa.ipc.new_stream(stream, result.schema)
             writer.write_batch(result)
-        answer = Done(figures, list(backend.removed), list(backend.values))
+        answer = Done(figures, list(backend.removed), list(backend.values), files)
     except (OSError, EOFError):
         raise
     except MidstreamError as error:

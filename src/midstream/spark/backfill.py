@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from midstream.algebra.window_spec import NEVER
+from midstream.delta.result_files import TableTarget, results_as_files
 from midstream.engine.output import to_record_batches
 from midstream.engine.state.window_store import Rows
 from midstream.runtime.cell_setup import CellSetup
@@ -26,21 +28,35 @@ SLICE_ROWS = 1 << 18
 
 
 class Backfill:
-    """Runs the query in one cell over all its rows: a function for ``applyInArrow``."""
+    """Runs the query in one cell over all its rows: a function for ``applyInArrow``.
 
-    def __init__(self, setup: CellSetup) -> None:
+    With a ``target``, results are written to files of a table, under the name of an application, and a row for each
+    file is given.
+    """
+
+    def __init__(self, setup: CellSetup, target: TableTarget | None = None, application: str = "") -> None:
         self._setup = setup
+        self._target = target
+        self._application = application
 
     def __call__(self, key: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = self._results(batches)
+        if self._target is not None:
+            target = self._target.of(self._application, 0, int(key[0].as_py()))
+            files = [msgspec.json.encode(file).decode() for file in results_as_files(results, target)]
+            yield pa.record_batch({"file": pa.array(files, pa.string())})
+            return
+        for result in results:
+            arrays = [as_type(array, type_for_spark(array.type)) for array in result.columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+
+    def _results(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         durable = DurableCell(self._setup)
         packs = [blob.as_buffer() for batch in batches for blob in batch.column("blob")]
         rows = {window: _in_order(these) for window, these in durable.rows_of(packs).items()}
-        cell = durable.cell
         for part, watermark in _slices(rows):
-            for batch in cell.push(part, watermark):
-                for result in to_record_batches(batch, durable.output_schema):
-                    arrays = [as_type(array, type_for_spark(array.type)) for array in result.columns]
-                    yield pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+            for batch in durable.cell.push(part, watermark):
+                yield from to_record_batches(batch, durable.output_schema)
 
 
 def _in_order(rows: Rows) -> Rows:

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from midstream.delta.result_files import ResultFile, TableTarget, results_as_files
 from midstream.errors import MidstreamError
 from midstream.runtime.cell_cache import CellCache
 from midstream.runtime.cell_host import HostedCell
@@ -30,7 +31,7 @@ from midstream.runtime.messages import CellFigures, Command, encode
 from midstream.runtime.state_backend import CellsBegun, stored_version
 from midstream.spark.spark_types import as_type, type_for_spark
 
-__all__ = ["CellOperator", "SparkStateBackend"]
+__all__ = ["CellOperator", "SparkStateBackend", "application_of"]
 
 _LOG = logging.getLogger(__name__)
 _CELLS = CellCache()
@@ -73,7 +74,9 @@ class CellOperator(StatefulProcessor):
         begun: CellsBegun,
         figures: Accumulator[list[str]],
         is_hosted: bool,
+        target: TableTarget | None = None,
     ) -> None:
+        """With a ``target``, results are written to files of a table, and the operator gives a row for each file."""
         self._setup = setup
         self._figures = figures
         self._run = run
@@ -81,6 +84,7 @@ class CellOperator(StatefulProcessor):
         self._claims = claims
         self._begun = begun
         self._is_hosted = is_hosted
+        self._target = target
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getMapState("kept", "name string", "value binary")
@@ -93,18 +97,25 @@ class CellOperator(StatefulProcessor):
         commands = [command for command in commands if self._claims.is_for(command, query)]
         version = stored_version(backend)
         self._begun.check(query, cell, version)
-        results: Iterator[pa.RecordBatch | CellFigures]
+        target = None if self._target is None else self._target.of(application_of(query), _batch_number(), cell)
+        results: Iterator[pa.RecordBatch | ResultFile | CellFigures]
         if self._is_hosted:
-            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs)
+            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs, target)
         else:
             restore = partial(DurableCell.from_backend, self._setup, backend)
-            results = _CELLS.work((self._run, cell), version, restore, backend, commands, packs)
+            worked = _CELLS.work((self._run, cell), version, restore, backend, commands, packs)
+            results = worked if target is None else results_as_files(worked, target)
+        files = []
         for result in results:
             if isinstance(result, CellFigures):
                 figures = msgspec.structs.replace(result, cell=cell, query=query)
                 self._figures.add([encode(figures).decode()])
+            elif isinstance(result, ResultFile):
+                files.append(encode(result).decode())
             else:
                 yield _frame(result)
+        if files:
+            yield pd.DataFrame({"file": files})
 
     def close(self) -> None:
         pass
@@ -114,6 +125,19 @@ def _query_id() -> str | None:
     """What Spark calls the streaming query that this task is of: a name that stays with its checkpoint."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
+def application_of(query: str | None) -> str:
+    """The application that a streaming query is to a table, by Spark's id of the query."""
+    assert query is not None, "Spark tells every task which streaming query it is of"
+    return query.replace("-", "")
+
+
+def _batch_number() -> int:
+    """The micro-batch that this task is of."""
+    number = TaskContext.get().getLocalProperty("streaming.sql.batchId")  # type: ignore[union-attr]
+    assert number is not None, "Spark tells every task which micro-batch it is of"
+    return int(number)
 
 
 def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Command], list[bytes]]:

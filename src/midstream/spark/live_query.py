@@ -12,12 +12,13 @@ and a restart from the checkpoint continues with the current plan and with a mig
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -34,19 +35,22 @@ from midstream.adaptation.decisions import Decision
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.plan import Plan, Window
 from midstream.algebra.stream import Stream
+from midstream.delta.result_files import TableTarget
 from midstream.engine.output import output_schema
 from midstream.engine.state.window_store import WindowStore, fields_read
 from midstream.errors import (
+    BadOption,
     BadPlan,
     BrokenRun,
     NoControlDirectory,
     NotStreaming,
-    PushedTypeMismatch,
+    PackageMissing,
     UnknownStreamPushed,
     did_you_mean,
     quoted,
 )
 from midstream.execution.just_in_time import JustInTime
+from midstream.installation import install_command
 from midstream.planned_query import PlannedQuery
 from midstream.planning.cost.statistics import Statistics
 from midstream.planning.partitioning import partition
@@ -68,7 +72,7 @@ from midstream.spark.cell_operator import CellOperator
 from midstream.spark.figures import Figures
 from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
-from midstream.spark.spark_types import check_frame, spark_schema
+from midstream.spark.spark_types import check_frames, spark_schema
 
 __all__ = ["LiveQuery"]
 
@@ -102,7 +106,7 @@ class LiveQuery:
         # A checkpoint knows sources by their place: it must not depend on the plan.
         streams = {window.stream.name: window.stream for window in default.windows()}
         self._streams = {name: streams[name] for name in sorted(streams)}
-        self._spark, self.is_streaming = _check_frames(self._streams, frames)
+        self._spark, self.is_streaming = check_frames(self._streams, frames)
         partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
         self._control = ControlDirectory(_control_path(control_dir, self._spark)) if self.is_streaming else None
         self.partitioning = partition(default, self._default_cells() if cells is None else cells, rates)
@@ -124,7 +128,8 @@ class LiveQuery:
                 self._controlled("adapt")
             self._changes = self._adaptation = None
             self._report = Report(self._first_plan, Progress(default, self.partitioning))
-            self.results = self._backfilled(packed)
+            self._rows = packed
+            self.results = self._renamed(self._backfilled(Backfill(self._setup), _numbered(self._schema)))
             return
         _warn_of_partitions(partitions, self.partitioning.cells)
         has_begun = self._control.query() is not None
@@ -137,7 +142,8 @@ class LiveQuery:
             self._adaptation.choose(adapt, self._report.query, has_begun)
         self._setup = msgspec.structs.replace(self._setup, adaptation=self._adaptation.policy)
         # As few tasks as there are cells: starting one costs more than what a small micro-batch has for it to do.
-        self.results = self._operated(packed.union(self._commands()).coalesce(self.partitioning.cells))
+        self._rows = packed.union(self._commands()).coalesce(self.partitioning.cells)
+        self.results = self._renamed(self._operated(_numbered(self._schema)))
 
     @property
     def control_dir(self) -> str:
@@ -258,6 +264,65 @@ class LiveQuery:
                 self._report.write()
         return query
 
+    def delta_writer(
+        self,
+        path: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str],
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DataStreamWriter:
+        """A writer of results to a Delta table, to be started, with another trigger or by ``run_to_end``.
+
+        For the options see :meth:`write_delta`.
+        """
+        self._controlled("delta_writer()")
+        with _needs_deltalake():
+            from midstream.spark.delta_sink import FILES, DeltaSink
+        schema = output_schema(self.query.plan())
+        sink = DeltaSink(self._spark, path, checkpoint, schema, partition_by, properties, storage_options)
+        files = self._operated(FILES, sink.target)
+        return files.writeStream.foreachBatch(sink).option("checkpointLocation", sink.checkpoint)
+
+    def write_delta(
+        self,
+        path: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str] | None = None,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        application: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write the results to a Delta table, exactly once: cells write its files, the driver commits them.
+
+        The table is created, with ``partition_by`` and table ``properties``, or must fit the results.
+        ``storage_options`` are delta-rs's, for object stores. Gives the running query. Over batch DataFrames, the
+        results are written in one transaction before this returns, and nothing is given; under the same ``application``
+        they are written once, however often it is tried. See ``docs/delta.md``.
+        """
+        if self.is_streaming:
+            if application is not None:
+                raise BadOption("application is for batch DataFrames", hint="A stream is known by its checkpoint.")
+            writer = self.delta_writer(
+                path,
+                checkpoint,  # type: ignore[arg-type]
+                partition_by=partition_by,
+                properties=properties,
+                storage_options=storage_options,
+            )
+            return writer.start()
+        if checkpoint is not None:
+            raise BadOption("checkpoint is for streams", hint='For batch DataFrames give application="a name".')
+        with _needs_deltalake():
+            from midstream.spark.delta_sink import FILES, DeltaBackfill
+        schema = output_schema(self.query.plan())
+        sink = DeltaBackfill(path, application, schema, partition_by, properties, storage_options)
+        if not sink.is_complete:
+            sink.write(self._backfilled(Backfill(self._setup, sink.target, sink.application), FILES))
+        return None
+
     def metrics(self) -> dict[str, Any]:
         """Counts of all cells together (``cells`` has each one's own), by the last micro-batch that was reported."""
         changes = [migration for migration in self.history()[-MOST_RECORDS:] if migration.state != "unchanged"]
@@ -347,19 +412,17 @@ class LiveQuery:
             F.col("command").cast("binary").alias("blob"),
         )
 
-    def _operated(self, packed: DataFrame) -> DataFrame:
+    def _operated(self, schema: StructType | str, target: TableTarget | None = None) -> DataFrame:
         claims = self._controlled("results").claims()
         figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
         begun = self._report.cells_begun
-        operator = CellOperator(self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted)
-        produced = packed.groupBy("cell").transformWithStateInPandas(
-            operator, _numbered(self._schema), outputMode="Append", timeMode="None"
+        operator = CellOperator(self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted, target)
+        return self._rows.groupBy("cell").transformWithStateInPandas(
+            operator, schema, outputMode="Append", timeMode="None"
         )
-        return self._renamed(produced)
 
-    def _backfilled(self, packed: DataFrame) -> DataFrame:
-        produced = packed.groupBy("cell").applyInArrow(_applied(Backfill(self._setup)), _numbered(self._schema))
-        return self._renamed(produced)
+    def _backfilled(self, backfill: Backfill, schema: StructType | str) -> DataFrame:
+        return self._rows.groupBy("cell").applyInArrow(_applied(backfill), schema)
 
     def _renamed(self, produced: DataFrame) -> DataFrame:
         """Inside columns have numbers: names of a select list may repeat."""
@@ -379,6 +442,17 @@ class LiveQuery:
             return stored.query.cells
         # A cell's state stays with an executor of one core.
         return 1 if _is_local(self._spark) else max(1, self._spark.sparkContext.defaultParallelism)
+
+
+@contextlib.contextmanager
+def _needs_deltalake() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise PackageMissing(
+            f"the package for Delta tables is not installed: {missing}",
+            hint=f"Install it with {install_command('delta')}.",
+        ) from None
 
 
 def _applied(backfill: Backfill) -> Callable[[tuple[Any, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -421,36 +495,6 @@ def _control_path(path: str | os.PathLike[str] | None, spark: SparkSession) -> s
 
 def _is_local(spark: SparkSession) -> bool:
     return is_one_machine(spark.sparkContext.master or "")
-
-
-def _check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:
-    """The session of the DataFrames, and whether they are streams; refuses what does not fit the query."""
-    if not isinstance(frames, Mapping) or not all(isinstance(frame, DataFrame) for frame in frames.values()):
-        raise PushedTypeMismatch(
-            "run_on_spark takes a mapping from stream names to DataFrames", hint='Write {"orders": orders_df, ...}.'
-        )
-    for name in frames:
-        if name not in streams:
-            raise UnknownStreamPushed(
-                f'stream "{name}" is not one of the query\'s streams',
-                detail=f"The query reads {quoted(streams)}.",
-                hint=did_you_mean(str(name), streams),
-            )
-    missing = [name for name in streams if name not in frames]
-    if missing:
-        raise UnknownStreamPushed(
-            f"there is no DataFrame for {quoted(missing)}", detail=f"The query reads {quoted(streams)}."
-        )
-    for name, stream in streams.items():
-        check_frame(stream, frames[name])
-    kinds = {frame.isStreaming for frame in frames.values()}
-    if len(kinds) > 1:
-        batches = [name for name, frame in frames.items() if not frame.isStreaming]
-        raise NotStreaming(
-            f"{quoted(batches)} are batches, the others streams",
-            hint="Read all with spark.readStream, or all with spark.read.",
-        )
-    return next(iter(frames.values())).sparkSession, kinds.pop()
 
 
 def _warn_of_partitions(partitions: int, cells: int) -> None:

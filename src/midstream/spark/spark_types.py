@@ -9,29 +9,29 @@ as ``interval day to second``, all times of day with six digits.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, is_geography, is_geometry, is_variant, to_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from midstream.algebra.stream import Stream
 from midstream.algebra.types import dense_type, type_name
-from midstream.errors import BadStreamDeclaration, MissingColumn, PushedTypeMismatch, did_you_mean, quoted
+from midstream.engine.portable_types import AS_LARGE, as_type, inside, portable_type
+from midstream.errors import (
+    BadStreamDeclaration,
+    MissingColumn,
+    NotStreaming,
+    PushedTypeMismatch,
+    UnknownStreamPushed,
+    did_you_mean,
+    quoted,
+)
 
-__all__ = ["as_type", "check_frame", "spark_schema", "stream", "type_for_spark"]
-
-_AS_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}
-_WIDER = _AS_LARGE | {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-}
+__all__ = ["as_type", "check_frame", "check_frames", "spark_schema", "stream", "type_for_spark"]
 
 
 def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | datetime.timedelta = 0) -> Stream:
@@ -87,6 +87,36 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
         )
 
 
+def check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:
+    """The session of the DataFrames, and whether they are streams; refuses what does not fit the query."""
+    if not isinstance(frames, Mapping) or not all(isinstance(frame, DataFrame) for frame in frames.values()):
+        raise PushedTypeMismatch(
+            "run_on_spark takes a mapping from stream names to DataFrames", hint='Write {"orders": orders_df, ...}.'
+        )
+    for name in frames:
+        if name not in streams:
+            raise UnknownStreamPushed(
+                f'stream "{name}" is not one of the query\'s streams',
+                detail=f"The query reads {quoted(streams)}.",
+                hint=did_you_mean(str(name), streams),
+            )
+    missing = [name for name in streams if name not in frames]
+    if missing:
+        raise UnknownStreamPushed(
+            f"there is no DataFrame for {quoted(missing)}", detail=f"The query reads {quoted(streams)}."
+        )
+    for name, stream in streams.items():
+        check_frame(stream, frames[name])
+    kinds = {frame.isStreaming for frame in frames.values()}
+    if len(kinds) > 1:
+        batches = [name for name, frame in frames.items() if not frame.isStreaming]
+        raise NotStreaming(
+            f"{quoted(batches)} are batches, the others streams",
+            hint="Read all with spark.readStream, or all with spark.read.",
+        )
+    return next(iter(frames.values())).sparkSession, kinds.pop()
+
+
 def _arrow_type(frame: DataFrame, spark_type: DataType) -> pa.DataType | str:
     """The type as Arrow's, timestamps in the session's time zone; or why it has none."""
     if isinstance(spark_type, StringType) and spark_type != StringType():
@@ -108,25 +138,12 @@ def _same(given: pa.DataType, declared: pa.DataType) -> bool:
         return all(
             _same(one.type, other.type) and (one.name == other.name or not pat.is_struct(given)) for one, other in pairs
         )
-    return bool(given == _AS_LARGE.get(declared, declared))
-
-
-def as_type(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """The array as another type that has its values."""
-    # Arrow refuses to cast a NULL struct whose fields are not nullable, even to its own type.
-    return array if array.type == data_type else array.cast(data_type)
+    return bool(given == AS_LARGE.get(declared, declared))
 
 
 def type_for_spark(data_type: pa.DataType) -> pa.DataType:
     """The Arrow type that results of a type are handed to Spark as."""
-    data_type = _WIDER.get(data_type, data_type)
-    if pat.is_timestamp(data_type):
-        return pa.timestamp("us", data_type.tz and "UTC")
-    if pat.is_duration(data_type):
-        return pa.duration("us")
-    if pat.is_fixed_size_binary(data_type):
-        return pa.binary()
-    return _inside(data_type, type_for_spark)
+    return portable_type(data_type, _is_opaque)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -141,19 +158,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def _nullable(data_type: pa.DataType) -> pa.DataType:
     """The type whose parts may be NULL."""
-    return _inside(data_type, _nullable)
-
-
-def _inside(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A nested type with its parts changed, which may be NULL; other types as they are."""
-    if pat.is_list(data_type):
-        return pa.list_(pa.field("element", change(data_type.value_type)))
-    if pat.is_map(data_type):
-        return pa.map_(change(data_type.key_type), change(data_type.item_type))
-    if pat.is_struct(data_type) and not _is_opaque(data_type):
-        fields = (data_type.field(place) for place in range(data_type.num_fields))
-        return pa.struct([pa.field(field.name, change(field.type)) for field in fields])
-    return data_type
+    return inside(data_type, _nullable, _is_opaque)
 
 
 def _is_opaque(data_type: pa.DataType) -> bool:

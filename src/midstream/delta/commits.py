@@ -1,0 +1,216 @@
+"""Micro-batches of a streaming query as transactions of a table: each exactly once.
+
+A transaction adds the files whose names came back from the successful attempts of a micro-batch's tasks, and says in
+the table's log, as application transactions:
+
+    midstream-APPLICATION    the number of the micro-batch
+    midstream                the epoch: how many writers the table has had
+
+**A batch is committed once.** After a crash, Spark runs the last micro-batch again if it is not sure that it was
+complete. If the log has its number, its files are not added: the results are there already. The application is the id
+that Spark keeps in the checkpoint, so that a new checkpoint is a new application.
+
+**One query writes at a time.** A writer reads the epoch when it begins, and takes the next one with its first
+transaction. If the epoch is not the one it left, somebody else writes to the table: it stops. So of two drivers, on the
+same checkpoint or not, one stops before it adds anything, without a lock or a clock. On a file system the later one is
+refused at once (``writer_lock``).
+
+**Check and commit are one step.** A commit must be the next version after the one that was checked (the storage has to
+write a file only if there is none); after anybody else's commit, everything is checked again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from midstream.delta.file_names import FileName, application_id
+from midstream.delta.location import TableLocation
+from midstream.delta.result_files import ResultFile
+from midstream.delta.table import check_fits
+from midstream.errors import TableConflict, TableMismatch
+
+__all__ = ["WRITER", "TableWriter", "commit_backfill", "epoch_of", "has_backfill"]
+
+WRITER = "midstream"
+"""The application id under which a table counts its writers."""
+_ATTEMPTS = 100
+"""How often others may commit first: each time one of them makes progress."""
+_METADATA = "midstream.writer"
+
+
+def epoch_of(table: DeltaTable) -> int:
+    """How many writers the table has had; 0 if no query of ours has written to it."""
+    return table.transaction_version(WRITER) or 0
+
+
+class _Commits:
+    """Commits files to a table, each time as the version after the one that was checked."""
+
+    def __init__(
+        self, table: DeltaTable, location: TableLocation, schema: pa.Schema, partition_by: Sequence[str]
+    ) -> None:
+        self._table = table
+        self._location = location
+        self._schema = schema
+        self._partition_by = list(partition_by)
+        self._id = table.metadata().id
+        self._mark = uuid.uuid4().hex
+        self._last_version = table.version()
+
+    def is_complete(self) -> bool:
+        """Check the table as it is now; whether there is nothing left to commit."""
+        raise NotImplementedError
+
+    def _transactions(self) -> list[Transaction]:
+        raise NotImplementedError
+
+    def _commit(self, label: str, files: Sequence[ResultFile]) -> bool:
+        """Add the files in one transaction, unless it is there already; whether it was made now."""
+        mark = f"{self._mark} {label}"
+        for _ in range(_ATTEMPTS):
+            before = self._table.version()
+            self._refresh()
+            if self._table.version() > before and self._is_there(mark):
+                # The storage reported a failure, but the commit was written.
+                return True
+            if self.is_complete() or not files:
+                return False
+            try:
+                self._table.create_write_transaction(
+                    [_add_action(file) for file in files],
+                    mode="append",
+                    schema=Schema.from_arrow(self._schema),
+                    partition_by=self._partition_by,
+                    commit_properties=CommitProperties(
+                        custom_metadata={_METADATA: mark},
+                        max_commit_retries=0,
+                        app_transactions=self._transactions(),
+                    ),
+                )
+            except CommitFailedError as problem:
+                failure = problem
+                continue
+            return True
+        raise TableConflict(
+            f"the table {self._location.address} is changed by others too often",
+            detail=f"A commit was tried {_ATTEMPTS} times. The last failure: {failure}.",
+            hint="Start the query again when there is less to do for them: nothing is lost or repeated.",
+        )
+
+    def _refresh(self) -> None:
+        """Read what has been committed since; raises if the table is another one, or fits no longer."""
+        self._table.update_incremental()
+        if self._table.version() == self._last_version:
+            return
+        if self._table.metadata().id != self._id:
+            raise TableMismatch(
+                f"the table {self._location.address} was replaced by another one while the query ran",
+                hint="Start the query with a new checkpoint, if the new table is to have its results.",
+            )
+        check_fits(self._table, self._location, self._schema, self._partition_by)
+        self._last_version = self._table.version()
+
+    def _is_there(self, mark: str) -> bool:
+        return any(commit.get(_METADATA) == mark for commit in self._table.history(_ATTEMPTS))
+
+
+class TableWriter(_Commits):
+    """The only writer of a table, for one run of a streaming query."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        location: TableLocation,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        application: str,
+        epoch: int,
+    ) -> None:
+        """``epoch`` is the one after the table's when the writer began: its files have it in their names."""
+        super().__init__(table, location, schema, partition_by)
+        self._application = application
+        self._epoch = epoch
+        self._has_begun = False
+        self._batch = -1
+
+    def commit(self, batch: int, files: Sequence[ResultFile]) -> bool:
+        """Commit a micro-batch; false if the table has it already, or there is nothing to add."""
+        for file in files:
+            name = FileName.parsed(file.name)
+            assert name is not None and (name.application, name.epoch, name.batch) == (
+                self._application,
+                self._epoch,
+                batch,
+            ), f"{file.name} is no file of batch {batch} of {self._application}, epoch {self._epoch}"
+        self._batch = batch
+        made = self._commit(str(batch), files)
+        self._has_begun |= made
+        return made
+
+    def is_complete(self) -> bool:
+        expected = self._epoch if self._has_begun else self._epoch - 1
+        if epoch_of(self._table) != expected:
+            raise TableConflict(
+                f"another query writes to the table {self._location.address}",
+                detail="It has begun to write after this one.",
+                hint="Stop one of them. This one can be started again with its checkpoint: nothing is lost.",
+            )
+        last = self._table.transaction_version(application_id(self._application))
+        if last is not None and last > self._batch:
+            raise TableConflict(
+                f"the table {self._location.address} has micro-batch {last} of this query, which is at {self._batch}",
+                detail="The query was run elsewhere with this checkpoint, or the checkpoint is an old copy.",
+                hint="Use the latest checkpoint, or a new one and a new table.",
+            )
+        return last == self._batch
+
+    def _transactions(self) -> list[Transaction]:
+        return [Transaction(application_id(self._application), self._batch), Transaction(WRITER, self._epoch)]
+
+
+class _Backfill(_Commits):
+    """Results of a query over batches: one transaction, beside whatever else writes to the table."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        location: TableLocation,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        application: str,
+    ) -> None:
+        super().__init__(table, location, schema, partition_by)
+        self._application = application
+
+    def is_complete(self) -> bool:
+        return has_backfill(self._table, self._application)
+
+    def _transactions(self) -> list[Transaction]:
+        return [Transaction(application_id(self._application, is_backfill=True), 0)]
+
+
+def has_backfill(table: DeltaTable, application: str) -> bool:
+    """Whether the table has the results of a backfill."""
+    return table.transaction_version(application_id(application, is_backfill=True)) is not None
+
+
+def commit_backfill(
+    table: DeltaTable,
+    location: TableLocation,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    application: str,
+    files: Sequence[ResultFile],
+) -> bool:
+    """Commit the results of a backfill; false if the table has them already, or there are none."""
+    return _Backfill(table, location, schema, partition_by, application)._commit("backfill", files)
+
+
+def _add_action(file: ResultFile) -> AddAction:
+    return AddAction(file.name, file.size, file.partition, file.written_ms, True, file.statistics)

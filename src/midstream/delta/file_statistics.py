@@ -1,0 +1,92 @@
+"""Statistics of a file for the table's log: by these, readers skip files that cannot have what they look for.
+
+They are derived from the statistics that the parquet writer has made of each row group. Some columns cannot be bounded:
+those with a NaN, which engines order differently, or with infinity, which JSON lacks. Then no column is: delta-rs takes
+a missing bound of one column, where others have one, for a reason to skip the file. Long texts are bounded by shorter
+ones: the lower bound is cut, the upper one too, and then increased.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+__all__ = ["columns_with_nan", "statistics_json"]
+
+MOST_COLUMNS = 100
+"""A table with more columns has no bounds: they are in its log for every file."""
+MOST_LETTERS = 32
+_FIRST_YEAR, _LAST_YEAR = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+def columns_with_nan(table: pa.Table) -> set[str]:
+    """The float columns in which there is a NaN."""
+    floats = [field.name for field in table.schema if pat.is_floating(field.type)]
+    return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
+
+
+def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds: set[str]) -> str:
+    """Number of records, the NULLs of each column and, if all columns have them, their bounds, as Delta writes them."""
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    is_bounded = len(schema) <= MOST_COLUMNS
+    places = {metadata.row_group(0).column(place).path_in_schema: place for place in range(metadata.num_columns)}
+    for field in schema:
+        # Parts of nested columns have paths of their own.
+        if pat.is_nested(field.type):
+            continue
+        place = places[field.name]
+        groups = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
+        if all(group is not None and group.has_null_count for group in groups):
+            nulls[field.name] = sum(group.null_count for group in groups)
+        filled = [group for group in groups if group is None or group.has_min_max or group.num_values]
+        if not filled or pat.is_binary(field.type):
+            continue
+        if field.name in without_bounds or not all(group and group.has_min_max for group in filled):
+            is_bounded = False
+            continue
+        low, high = _bounds(field.type, filled)
+        is_bounded &= low is not None and high is not None
+        lowest[field.name], highest[field.name] = low, high
+    content: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    if is_bounded:
+        content |= {"minValues": lowest, "maxValues": highest}
+    return _JSON.encode(content).decode()
+
+
+def _bounds(data_type: pa.DataType, groups: list[Any]) -> tuple[Any, Any]:
+    if pat.is_date32(data_type) or pat.is_timestamp(data_type):
+        unit = "D" if pat.is_date32(data_type) else "us"
+        raw = [min(group.min_raw for group in groups), max(group.max_raw for group in groups)]
+        low, high = np.array(raw, np.int64).astype(f"datetime64[{unit}]")
+        if low < _FIRST_YEAR or high > _LAST_YEAR:
+            return None, None
+        zone = "Z" if pat.is_timestamp(data_type) and data_type.tz else ""
+        return f"{low}{zone}", f"{high}{zone}"
+    low, high = min(group.min for group in groups), max(group.max for group in groups)
+    if pat.is_floating(data_type):
+        return (low, high) if np.isfinite([low, high]).all() else (None, None)
+    if pat.is_string(data_type):
+        return low[:MOST_LETTERS], _upper(high)
+    return low, high
+
+
+def _upper(text: str) -> str | None:
+    """A short text that is not before this one, in the order of their code points."""
+    if len(text) <= MOST_LETTERS:
+        return text
+    for place in range(MOST_LETTERS - 1, -1, -1):
+        following = ord(text[place]) + 1
+        # Code points in between are halves of a pair in UTF-16: there are no such letters.
+        following = 0xE000 if 0xD800 <= following <= 0xDFFF else following
+        if following <= 0x10FFFF:
+            return text[:place] + chr(following)
+    return None

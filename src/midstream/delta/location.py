@@ -1,0 +1,80 @@
+"""Where a table is: a directory, or a place in an object store that delta-rs knows, with the options to reach it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from midstream.errors import BadOption
+
+__all__ = ["TableLocation"]
+
+_UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
+
+
+class TableLocation(msgspec.Struct, frozen=True):
+    """A table's address and delta-rs's storage options, as they are sent to cells."""
+
+    address: str
+    """An absolute path, or a URL with another scheme than ``file``."""
+    storage_options: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> TableLocation:
+        """Read what the user gave. Paths are made absolute: cells run in other directories.
+
+        >>> TableLocation.of("file:///data/my%20table").address
+        '/data/my table'
+        """
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise BadOption(
+                f"the path of a table is {path!r}", hint="Give a directory, or a URL such as s3://bucket/t."
+            )
+        options = {str(name): str(value) for name, value in (storage_options or {}).items()}
+        given = {name.upper(): value for name, value in {**os.environ, **options}.items()}
+        if given.get(_UNSAFE, "").lower() in ("1", "true", "yes", "on", "y", "t"):
+            raise BadOption(
+                f"the storage option {_UNSAFE} is set",
+                detail="With it, two writers of a table can overwrite each other's commits.",
+                hint="Remove it: delta-rs commits by conditional writes, which S3 supports.",
+            )
+        address = os.fspath(path)
+        if address.startswith("file:"):
+            address = unquote(urlsplit(address).path)
+        if "://" not in address:
+            address = os.path.abspath(os.path.expanduser(address))
+        return cls(address.rstrip("/") or "/", options)
+
+    @property
+    def directory(self) -> Path | None:
+        """The table's directory, if it is one that any program can open."""
+        return None if "://" in self.address else Path(self.address)
+
+    def open_file(self, name: str) -> pa.NativeFile:
+        """A new file of the table, to write to."""
+        if self.directory is not None:
+            path = self.directory / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            return pa_fs.LocalFileSystem().open_output_stream(str(path))
+        return self._store().open_output_stream(name)
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file of the table; one that is gone already is no error."""
+        if self.directory is not None:
+            (self.directory / name).unlink(missing_ok=True)
+            return
+        try:
+            self._store().delete_file(name)
+        except FileNotFoundError:
+            return
+
+    def _store(self) -> pa_fs.FileSystem:
+        from deltalake.fs import DeltaStorageHandler
+
+        return pa_fs.PyFileSystem(DeltaStorageHandler(self.address, self.storage_options))

@@ -1,0 +1,90 @@
+"""Files that attempts left which failed: found and removed, never one that could still be committed.
+
+A file of ours (``file_names``) that the table does not name is an orphan if it cannot be committed any more:
+
+- its writer's epoch is before the table's: that writer stops at its next commit;
+- its application has committed its micro-batch or a later one: nobody commits that again;
+- it is a backfill's whose results are in the table.
+
+All this is decided by one version of the table, the one whose files are looked at, so that a file that is committed
+meanwhile stays. Files that were committed once and removed from the table (by DELETE or OPTIMIZE) are not touched: they
+belong to earlier versions, and Delta's own VACUUM removes them in its time. Nothing depends on clocks.
+
+What a backfill left that was killed is kept, because another process may be about to commit it. Who knows that there is
+none removes it with ``with_backfills``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from deltalake import DeltaTable
+
+from midstream.delta.commits import epoch_of, has_backfill
+from midstream.delta.file_names import FileName, application_id
+from midstream.delta.location import TableLocation
+
+__all__ = ["OrphanRemoval", "find_orphans", "remove_files_of", "remove_orphans"]
+
+LEAST_SECONDS = 60.0
+SHARE = 0.01
+"""Looking for orphans takes at most this share of the time, and happens at most every ``LEAST_SECONDS``."""
+
+
+def find_orphans(table: DeltaTable, with_backfills: bool = False) -> list[str]:
+    """The names of orphans, by this version of the table."""
+    epoch = epoch_of(table)
+
+    def is_dead(file: FileName) -> bool:
+        if file.epoch is None:
+            return with_backfills or has_backfill(table, file.application)
+        committed = table.transaction_version(application_id(file.application))
+        is_over = committed is not None and file.batch <= committed
+        return file.epoch < epoch or is_over
+
+    unnamed = _unnamed_files(table)
+    parsed = {name: FileName.parsed(name) for name in unnamed}
+    return sorted(name for name, file in parsed.items() if file is not None and is_dead(file))
+
+
+def remove_orphans(table: DeltaTable, location: TableLocation, with_backfills: bool = False) -> list[str]:
+    """Remove orphans; gives their names."""
+    orphans = find_orphans(table, with_backfills)
+    for name in orphans:
+        location.remove_file(name)
+    return orphans
+
+
+def remove_files_of(table: DeltaTable, location: TableLocation, application: str) -> None:
+    """Remove the files of a backfill that has failed; those of other applications stay."""
+    for name in _unnamed_files(table):
+        file = FileName.parsed(name)
+        if file is not None and file.epoch is None and file.application == application:
+            location.remove_file(name)
+
+
+def _unnamed_files(table: DeltaTable) -> set[str]:
+    """Files that no version of the table names, as far as it remembers."""
+    removed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
+    unnamed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True)
+    return set(unnamed) - set(removed)
+
+
+class OrphanRemoval:
+    """Removes orphans from time to time, beginning with the first call."""
+
+    def __init__(self, location: TableLocation, clock: Callable[[], float] = time.monotonic) -> None:
+        self._location = location
+        self._clock = clock
+        self._next: float | None = None
+
+    def now_and_then(self, table: DeltaTable) -> list[str]:
+        """Remove orphans if it is time to; gives their names."""
+        began = self._clock()
+        if self._next is not None and began < self._next:
+            return []
+        removed = remove_orphans(table, self._location)
+        ended = self._clock()
+        self._next = ended + max(LEAST_SECONDS, (ended - began) / SHARE)
+        return removed

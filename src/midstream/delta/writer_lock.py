@@ -1,0 +1,49 @@
+"""On a file system, a table has a lock: a second query is refused before it does anything, and the first one goes on.
+
+The lock is held by the process that runs the query, for as long as it lives, however it ends. In an object store there
+is none; there the epoch in the table decides (``commits``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from typing import IO
+
+from midstream.delta.location import TableLocation
+from midstream.errors import TableConflict
+from midstream.regular_files import open_regular, read_text
+
+__all__ = ["WriterLock"]
+
+
+class WriterLock:
+    """Held from its making until ``release``; raises ``TableConflict`` if somebody else holds it."""
+
+    def __init__(self, location: TableLocation) -> None:
+        self._file: IO[str] | None = None
+        if location.directory is None:
+            return
+        # Names that begin with an underscore are no data to any reader of the table.
+        path = location.directory / "_midstream.lock"
+        file = open_regular(path, "a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            holder = read_text(path).strip()
+            raise TableConflict(
+                f"another query writes to the table {location.address}" + (f" ({holder})" if holder else ""),
+                detail="A table has one writer at a time.",
+                hint="Stop it first, or write to another table.",
+            ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,227 @@
+"""Each micro-batch is in the table exactly once, whatever fails in between, and one query writes at a time."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from midstream.delta import commits
+from midstream.delta.commits import commit_backfill, epoch_of, has_backfill
+from midstream.delta.delta_types import delta_schema
+from midstream.delta.location import TableLocation
+from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
+from midstream.delta.writer_lock import WriterLock
+from midstream.errors import TableConflict, TableMismatch
+from tests.delta.writing import APPLICATION, OTHER, SCHEMA, Driver, names_on_disk, rows_of
+
+
+def test_a_micro_batch_is_one_transaction_with_its_number(tmp_path):
+    driver = Driver(tmp_path / "t")
+    assert driver.writer.commit(0, driver.write(0, 1) + driver.write(0, 2, cell=1))
+    assert driver.run(1, 3)
+    table = DeltaTable(tmp_path / "t")
+    assert table.version() == 2
+    assert table.transaction_version(f"midstream-{APPLICATION}") == 1
+    assert rows_of(tmp_path / "t") == [1, 2, 3]
+
+
+def test_a_micro_batch_without_results_is_no_transaction(tmp_path):
+    driver = Driver(tmp_path / "t")
+    assert driver.run(0, 1)
+    assert not driver.writer.commit(1, [])
+    assert driver.run(2, 2)
+    assert DeltaTable(tmp_path / "t").version() == 2
+
+
+def test_files_of_attempts_that_failed_are_never_seen(tmp_path):
+    driver = Driver(tmp_path / "t")
+    driver.write(0, 1, 2, 3)
+    succeeded = driver.write(0, 1, 2, 3)
+    driver.write(0, 1, 2, 3)
+    driver.writer.commit(0, succeeded)
+    assert rows_of(tmp_path / "t") == [1, 2, 3]
+    assert len(names_on_disk(tmp_path / "t")) == 3
+
+
+def test_a_driver_that_dies_before_the_commit_loses_nothing(tmp_path):
+    first = Driver(tmp_path / "t")
+    first.run(0, 1)
+    first.write(1, 2)
+    second = Driver(tmp_path / "t")
+    assert second.run(1, 2)
+    assert rows_of(tmp_path / "t") == [1, 2]
+
+
+def test_a_driver_that_dies_after_the_commit_repeats_nothing(tmp_path):
+    first = Driver(tmp_path / "t")
+    first.run(0, 1)
+    first.run(1, 2)
+    second = Driver(tmp_path / "t")
+    assert not second.run(1, 2)
+    assert second.run(2, 3)
+    third = Driver(tmp_path / "t")
+    assert not third.run(2, 3)
+    assert rows_of(tmp_path / "t") == [1, 2, 3]
+
+
+def test_a_table_remembers_its_batches_when_its_log_was_cleaned_up(tmp_path):
+    """A checkpoint of the log, by anybody, replaces the files before it."""
+    path = tmp_path / "t"
+    Driver(path).run(7, 1)
+    DeltaTable(path).create_checkpoint()
+    write_deltalake(path, pa.table({"k": [10], "v": ["x"]}), mode="append")
+    for version in (0, 1):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    driver = Driver(path)
+    assert driver.epoch == 2
+    assert not driver.run(7, 1)
+    assert driver.run(8, 2)
+    assert rows_of(path) == [1, 2, 10]
+
+
+def test_a_new_checkpoint_is_a_new_application(tmp_path):
+    Driver(tmp_path / "t").run(0, 1)
+    assert Driver(tmp_path / "t", OTHER).run(0, 2)
+    assert rows_of(tmp_path / "t") == [1, 2]
+
+
+def test_files_of_another_batch_or_run_are_refused(tmp_path):
+    driver = Driver(tmp_path / "t")
+    for files in (driver.write(1, 1), Driver(tmp_path / "t", OTHER).write(0, 1)):
+        with pytest.raises(AssertionError, match="is no file of batch 0"):
+            driver.writer.commit(0, files)
+
+
+@pytest.mark.parametrize("application", [APPLICATION, OTHER])
+def test_of_two_drivers_that_begin_at_once_the_second_to_commit_stops(tmp_path, application):
+    one, other = Driver(tmp_path / "t"), Driver(tmp_path / "t", application)
+    files = one.write(0, 1)
+    assert other.run(0, 1)
+    with pytest.raises(TableConflict, match=r"\[M3015\] another query writes to the table"):
+        one.writer.commit(0, files)
+    assert other.run(1, 2)
+    assert rows_of(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.parametrize("application", [APPLICATION, OTHER])
+def test_a_driver_that_was_replaced_stops(tmp_path, application):
+    old = Driver(tmp_path / "t")
+    old.run(0, 1)
+    new = Driver(tmp_path / "t", application)
+    assert old.run(1, 2), "a new driver that has committed nothing changes nothing"
+    new.run(2 if application == APPLICATION else 0, 3)
+    with pytest.raises(TableConflict, match="begun to write after this one"):
+        old.run(2, 3)
+    assert rows_of(tmp_path / "t") == [1, 2, 3]
+
+
+def test_two_drivers_in_a_race_commit_a_batch_once(tmp_path, monkeypatch):
+    """The other commits after this one has checked the table, and before it commits."""
+    one, other = Driver(tmp_path / "t"), Driver(tmp_path / "t")
+    files = one.write(0, 1)
+    check = one.writer.is_complete
+    raced = []
+
+    def slowly():
+        is_complete = check()
+        if not raced:
+            raced.append(other.run(0, 1))
+        return is_complete
+
+    monkeypatch.setattr(one.writer, "is_complete", slowly)
+    with pytest.raises(TableConflict):
+        one.writer.commit(0, files)
+    assert raced == [True]
+    assert rows_of(tmp_path / "t") == [1]
+
+
+def test_an_old_copy_of_a_checkpoint_is_refused(tmp_path):
+    driver = Driver(tmp_path / "t")
+    driver.run(5, 1)
+    with pytest.raises(TableConflict, match="has micro-batch 5 of this query, which is at 3"):
+        Driver(tmp_path / "t").run(3, 2)
+
+
+def test_others_may_change_the_table_meanwhile(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    driver.run(1, 2)
+    check = driver.writer.is_complete
+    changes = [
+        lambda: write_deltalake(tmp_path / "t", pa.table({"k": [10], "v": ["x"]}), mode="append"),
+        lambda: DeltaTable(tmp_path / "t").optimize.compact(),
+    ]
+
+    def while_others_commit():
+        is_complete = check()
+        if changes:
+            changes.pop()()
+        return is_complete
+
+    monkeypatch.setattr(driver.writer, "is_complete", while_others_commit)
+    assert driver.run(2, 3)
+    assert not changes
+    assert rows_of(tmp_path / "t") == [1, 2, 3, 10]
+
+
+def test_a_commit_that_was_written_though_a_failure_was_reported_counts(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    create = DeltaTable.create_write_transaction
+    calls = []
+
+    def unsure(self, *arguments, **options):
+        create(self, *arguments, **options)
+        calls.append(1)
+        raise CommitFailedError("the connection was lost")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", unsure)
+    assert driver.run(0, 1)
+    monkeypatch.undo()
+    assert driver.run(1, 2)
+    assert len(calls) == 1
+    assert rows_of(tmp_path / "t") == [1, 2]
+
+
+def test_a_table_that_is_always_busy_is_given_up(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+
+    def busy(self, *arguments, **options):
+        raise CommitFailedError("version 1 exists")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
+    monkeypatch.setattr(commits, "_ATTEMPTS", 3)
+    with pytest.raises(TableConflict, match=r"(?s)changed by others too often.*tried 3 times.*version 1 exists"):
+        driver.run(0, 1)
+
+
+def test_a_table_that_was_replaced_is_not_written_to(tmp_path):
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    write_deltalake(tmp_path / "t", pa.table({"other": [1]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(TableMismatch, match='has no column "k"'):
+        driver.run(1, 2)
+
+
+def test_a_backfill_is_one_transaction_beside_a_running_query(tmp_path):
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    for _ in range(2):
+        table = DeltaTable(tmp_path / "t")
+        target = ResultTarget(driver.location, OTHER, None, 0, 0)
+        rows = pa.record_batch({"k": [7], "v": ["past"]}, schema=SCHEMA)
+        files = [file for file in results_as_files([rows], target) if isinstance(file, ResultFile)]
+        is_new = not has_backfill(table, OTHER)
+        assert commit_backfill(table, driver.location, delta_schema(SCHEMA), (), OTHER, files) == is_new
+    assert driver.run(1, 2)
+    assert rows_of(tmp_path / "t") == [1, 2, 7]
+    assert epoch_of(DeltaTable(tmp_path / "t")) == 1
+
+
+def test_on_a_file_system_the_second_query_is_refused_at_once(tmp_path):
+    location = TableLocation.of(tmp_path)
+    lock = WriterLock(location)
+    with pytest.raises(TableConflict, match=r"(?s)another query writes to the table .* \(pid \d+ on .*\).*Stop it"):
+        WriterLock(location)
+    lock.release()
+    WriterLock(location).release()
+    WriterLock(TableLocation.of("s3://bucket/t")).release()

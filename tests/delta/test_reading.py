@@ -1,0 +1,100 @@
+"""What other engines read from a table is what was written, also where they skip files by statistics."""
+
+import datetime
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+
+from midstream.delta.commits import TableWriter
+from midstream.delta.delta_types import delta_schema
+from midstream.delta.location import TableLocation
+from midstream.delta.result_files import ResultTarget, results_as_files
+from midstream.delta.table import prepare_table
+from tests.delta.writing import APPLICATION
+
+ROWS = 120
+ROOMS = ["a", "b", None, "ü/ =%"]
+
+
+def rows(batch):
+    numbers = range(batch * ROWS, batch * ROWS + ROWS)
+    return pa.record_batch(
+        {
+            "room": [ROOMS[n % 4] for n in numbers],
+            "n": pa.array(numbers, pa.uint64()),
+            # Only the second file has a NaN: it has no bounds.
+            "x": [float("nan") if n == ROWS + 5 else n / 2 for n in numbers],
+            "s": ["x" * (n % 50) for n in numbers],
+            "bytes": [bytes([n % 256]) for n in numbers],
+            "is_even": [n % 2 == 0 for n in numbers],
+            "price": [Decimal(n) / 4 for n in numbers],
+            "day": [datetime.date(2024, 1, 1) + datetime.timedelta(n) for n in numbers],
+            "at": pa.array([n * 1_000_001 for n in numbers], pa.timestamp("us", "Europe/Paris")),
+            "parts": [{"p": n} for n in numbers],
+            "list": [[n] for n in numbers],
+            "valid_to": pa.nulls(ROWS, pa.int64()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reading") / "t"
+    location, schema = TableLocation.of(path), delta_schema(rows(0).schema)
+    writer = TableWriter(prepare_table(location, schema, ["room"]), location, schema, ["room"], APPLICATION, 1)
+    for batch in range(3):
+        target = ResultTarget(location, APPLICATION, 1, batch, 0, ("room",))
+        list(results_as_files([rows(batch)], target))
+        writer.commit(batch, list(results_as_files([rows(batch)], target)))
+    return path
+
+
+def test_pandas(path):
+    frame = DeltaTable(path).to_pandas()
+    assert len(frame) == 3 * ROWS
+    assert int(frame["n"].sum()) == sum(range(3 * ROWS))
+    assert frame["room"].isna().sum() == 3 * ROWS // 4
+    assert str(frame["at"].dtype) == "datetime64[us, UTC]"
+
+
+CONDITIONS = {
+    "n >= 350": 10,
+    # To DuckDB, as to Spark, NaN is larger than anything.
+    "x > 178": 4,
+    "x < 60.5 AND n > 118": 2,
+    "is_even": 180,
+    "s = '" + "x" * 45 + "'": 7,
+    "room = 'ü/ =%' AND n < 8": 2,
+    "room IS NULL": 90,
+    "price = 30.25": 1,
+    "day = DATE '2024-01-03'": 1,
+    "valid_to IS NULL": 360,
+    "parts.p = 121": 1,
+    "\"at\" < TIMESTAMPTZ '1970-01-01 00:00:03+00'": 3,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_duckdb(path, condition):
+    results = DeltaTable(path).to_pyarrow_dataset()
+    ((count,),) = duckdb.connect().execute(f"SELECT count(*) FROM results WHERE {condition}").fetchall()
+    assert count == CONDITIONS[condition]
+    assert results.count_rows() == 3 * ROWS
+
+
+def test_filters_of_arrow(path):
+    table = DeltaTable(path).to_pyarrow_dataset()
+    assert table.count_rows(filter=ds.field("x") > 178) == 3
+    assert table.count_rows(filter=ds.field("is_even")) == 180
+    assert table.count_rows(filter=ds.field("n") == pa.scalar(Decimal(125), pa.decimal128(20, 0))) == 1
+
+
+def test_polars(path):
+    polars = pytest.importorskip("polars")
+    found = polars.scan_delta(str(path)).filter(polars.col("n") >= 350).collect()
+    assert found["room"].null_count() == 3
+    assert sorted(int(n) for n in found["n"]) == list(range(350, 360))
