@@ -154,6 +154,11 @@ def test_a_new_run_does_not_write_where_another_has(tmp_path):
     """Spark would take the first batches for written, and drop their results."""
     sink = read_sink(f"parquet:{tmp_path / 'out'}", [])
     check_unused(sink)
-    (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
+    log = tmp_path / "out" / "_spark_metadata"
+    log.mkdir(parents=True)
+    # As of a run that was interrupted before its first batch: what it offers, to resume it, is possible.
+    (log / ".0.crc").touch()
+    check_unused(sink)
+    (log / "0").touch()
     with pytest.raises(PathProblem, match="already has the results of another run"):
         check_unused(sink)

@@ -120,12 +120,12 @@ def _is_ending(control: ControlDirectory, query: str | None) -> bool:
 
 def _check_far_sink(spark: SparkSession, asked: RunFile) -> None:
     """Refuse a used sink for a run that is to begin, where only Spark can look at one of the two."""
-    from midstream.spark.file_systems import exists
+    from midstream.spark.file_systems import exists, file_names
 
     if is_remote(asked.checkpoint) or is_remote(asked.sink.path or ""):
         has_begun = exists(spark, f"{asked.checkpoint}/offsets") if is_remote(asked.checkpoint) else asked.has_begun
         if not has_begun:
-            check_unused(asked.sink, partial(exists, spark))
+            check_unused(asked.sink, partial(file_names, spark))
 
 
 def _run(

@@ -149,7 +149,11 @@ def check_names(sink: Sink, names: Sequence[str]) -> None:
         )
 
 
-def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> None:
+def _local_names(folder: str) -> list[str]:
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def check_unused(sink: Sink, names_in: Callable[[str], list[str]] = _local_names) -> None:
     """Refuse to start a new run with a directory that another run has written to, if it can be inspected.
 
     Spark numbers the batches in a directory. The first batches of a new query would seem to be there already, and their
@@ -157,7 +161,9 @@ def check_unused(sink: Sink, exists: Callable[[str], bool] = os.path.exists) -> 
     """
     if sink.is_delta:
         _check_unused_table(sink)
-    if sink.is_file and sink.path is not None and exists(f"{sink.path}/_spark_metadata"):
+    # A run that was interrupted before its first batch leaves a log without entries.
+    log = names_in(f"{sink.path}/_spark_metadata") if sink.is_file and sink.path is not None else []
+    if any(not name.startswith(".") for name in log):
         raise PathProblem(
             f"the sink {sink.path} already has the results of another run",
             detail="The checkpoint is new, so this run starts at the first row.",
