@@ -80,7 +80,7 @@ class Measuring:
         self._budget -= cost
         self.sizes = sizes = self._measure(has_changed)
         latest, joins = self.statistics.latest_push()
-        self._outputs = {names: self._output(names, produced, latest) for names, (_, produced) in joins.items()}
+        self._outputs = {names: self._output(names, work.found, latest) for names, work in joins.items()}
         # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
         self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
@@ -125,28 +125,30 @@ class Measuring:
     def _has_changed_suddenly(self) -> bool:
         """Whether the latest push gave a join a much larger or smaller output than the last measurement."""
         rows, joins = self.statistics.latest_push()
-        for names, (_, produced) in joins.items():
+        for names, work in joins.items():
             before = self._outputs.get(names)
             if before is None or rows == 0:
                 continue
             expected = before / self._output(names, 1, rows)
-            if max(produced, expected) >= _LEAST_JOIN_ROWS and not (
-                expected / _SUDDEN <= produced <= expected * _SUDDEN
+            if max(work.found, expected) >= _LEAST_JOIN_ROWS and not (
+                expected / _SUDDEN <= work.found <= expected * _SUDDEN
             ):
                 return True
         return False
 
-    def _output(self, names: frozenset[str], produced: int, rows: int) -> float:
+    def _output(self, names: frozenset[str], found: int, rows: int) -> float:
         """The output of a join per arriving row, apart from how full windows are."""
         full = float(max(1, self.statistics.held_rows())) ** (len(names) - 1)
-        return produced / max(1, rows) / full
+        return found / max(1, rows) / full
 
     def _push_seconds(self) -> float:
         """What the joins cost in the latest push, by the cost model."""
         _, joins = self.statistics.latest_push()
         total = 0.0
-        for names, (entered, produced) in joins.items():
-            # As if all that enters were as wide as the wider side of a left-deep join.
-            total += entered * self._coefficients.per_tuple_in(len(names) - 1)
-            total += produced * self._coefficients.per_tuple_out(len(names))
+        for names, work in joins.items():
+            # As if all that enters were as wide as the wider side of a left-deep join; indexes are of single inputs.
+            parts = 1 if work.probes else len(names) - 1
+            total += work.inserted * self._coefficients.per_tuple_in(parts)
+            total += work.probes * self._coefficients.per_probe(len(names) - 1)
+            total += work.found * self._coefficients.per_tuple_out(len(names))
         return total + len(joins) * self._coefficients.operator

@@ -113,9 +113,10 @@ class BlockSampler:
         self._unreduced = unreduced_fingerprint(block)
         self._states: StateInventory = box.states()
         self._windows = box.windows
-        sides = {side.identity: side for o in box.operators if isinstance(o, JoinOperator) for side in o.sides}
+        # Sides of joins, or indexes of multi-way joins: any of those with an input's tuples will do.
+        sides = {side.identity: side for o in box.operators for side in o.states() if isinstance(side, JoinSide)}
         self._sides = [sides[leaf.identity] for leaf in self.graph.leaves]
-        self._top = next(o for o in box.operators if isinstance(o, JoinOperator) and o.subplan == block.fingerprint)
+        self._top = next(o for o in box.operators if o.subplan == block.fingerprint and o.states())
         self._sources = [_Source(side) for side in self._sides]
         self._steps: dict[int, tuple[_Step, _Step]] = {}
         self._plans: dict[int, Plan] = {1 << place: leaf for place, leaf in enumerate(self.graph.leaves)}

@@ -10,24 +10,44 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from midstream.adaptation.reductions import ReductionSampler, reducers
 from midstream.adaptation.sampling import BlockSampler
-from midstream.algebra.plan import Join, Plan
+from midstream.algebra.plan import Join, MultiJoin, Plan
 from midstream.engine.operators.join import JoinOperator
+from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.execution.executor import Executor
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes, Reduction
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 
-__all__ = ["QueryStatistics", "join_blocks"]
+__all__ = ["JoinWork", "QueryStatistics", "join_blocks"]
 
 MOST_MARKS = 64
 SPAN_SHARE = 1 / 8
 """Which share of the rows inside their windows a span has, if it is made of several pushes."""
+
+
+class JoinWork(NamedTuple):
+    """What a join has done: counted from its start, or in one push."""
+
+    entered: int
+    """Tuples of its inputs."""
+    inserted: int
+    """How often these were inserted: a multi-way join may have several indexes of an input."""
+    probes: int
+    """Lookups of a multi-way join, whose combined tuples visit one input after the other."""
+    found: int
+    """Tuples that were made, those on the way through a multi-way join included."""
+    produced: int
+    """Tuples that left the join."""
+
+    def since(self, before: JoinWork) -> JoinWork:
+        return JoinWork(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -35,8 +55,8 @@ class _Mark:
     """How far a query was after a push: the stores of its joins' inputs, and what the joins had produced."""
 
     ends: dict[int, int]
-    joins: dict[frozenset[str], tuple[int, int]]
-    """By the aliases below a join: how many tuples have entered it, and how many it has produced."""
+    joins: dict[frozenset[str], JoinWork]
+    """By the aliases below a join."""
     blocks: list[int]
     """How many tuples each block has produced: several may have the same aliases."""
 
@@ -48,7 +68,7 @@ class QueryStatistics:
         self._box: PlanExecutor | None = None
         self._samplers: list[BlockSampler] = []
         self._reductions: list[ReductionSampler] = []
-        self._joins: dict[frozenset[str], JoinOperator] = {}
+        self._joins: dict[frozenset[str], JoinOperator | MultiJoinOperator] = {}
         self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
 
     def follow(self, executor: Executor) -> bool:
@@ -80,7 +100,7 @@ class QueryStatistics:
         While streams are steady, what joins hold follows from their increments, and need not be measured.
         """
         since = self._span(SPAN_SHARE * self.held_rows() if least_span is None else least_span)
-        counted = {names: produced - since.joins[names][1] for names, (_, produced) in self._counted().items()}
+        counted = {names: work.produced - since.joins[names].produced for names, work in self._counted().items()}
         reductions = {one.fingerprint: one.measure(since.ends, sample_rows, generator) for one in self._reductions}
         blocks, silent, arrived = {}, [], 0.0
         for sampler, produced_before in zip(self._samplers, since.blocks, strict=True):
@@ -97,14 +117,11 @@ class QueryStatistics:
         """How many rows of the joins' inputs are inside their windows."""
         return sum(sampler.held_rows() for sampler in self._samplers)
 
-    def latest_push(self) -> tuple[int, dict[frozenset[str], tuple[int, int]]]:
-        """How many rows the latest push brought, and by join: how many tuples entered it, and how many it produced."""
+    def latest_push(self) -> tuple[int, dict[frozenset[str], JoinWork]]:
+        """How many rows the latest push brought, and by join, what it did."""
         before, now = self._marks[-2], self._marks[-1]
         rows = sum(rows for sampler in self._samplers for rows in sampler.new_rows(before.ends))
-        return rows, {
-            names: (entered - before.joins[names][0], produced - before.joins[names][1])
-            for names, (entered, produced) in now.joins.items()
-        }
+        return rows, {names: work.since(before.joins[names]) for names, work in now.joins.items()}
 
     def measuring_seconds(self, coefficients: CostCoefficients) -> float:
         """What a measurement takes by the cost model."""
@@ -114,8 +131,8 @@ class QueryStatistics:
         rows += sum(sampler.rows_to_read() for sampler in self._reductions)
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
-    def _counted(self) -> dict[frozenset[str], tuple[int, int]]:
-        return {names: (join.counters.rows_in, join.counters.rows_out) for names, join in self._joins.items()}
+    def _counted(self) -> dict[frozenset[str], JoinWork]:
+        return {names: _work(join) for names, join in self._joins.items()}
 
     def _span(self, wanted: float) -> _Mark:
         """The latest mark since which so many rows have come, and some of every input."""
@@ -145,8 +162,19 @@ def join_blocks(plan: Plan) -> list[Plan]:
     return found
 
 
-def _joins_by_aliases(box: PlanExecutor) -> dict[frozenset[str], JoinOperator]:
+def _work(join: JoinOperator | MultiJoinOperator) -> JoinWork:
+    counters = join.counters
+    entered, produced = counters.rows_in, counters.rows_out
+    if isinstance(join, JoinOperator):
+        return JoinWork(entered, entered, 0, produced, produced)
+    indexes = sum(len(join.indexes_of(place)) for place in range(len(join.inputs)))
+    inserted = entered * indexes // len(join.inputs)
+    # A tuple on its way is looked up once for every input that it has yet to visit.
+    return JoinWork(entered, inserted, counters.probes, max(produced, counters.probes - entered + produced), produced)
+
+
+def _joins_by_aliases(box: PlanExecutor) -> dict[frozenset[str], JoinOperator | MultiJoinOperator]:
     """The joins of a plan by the inputs of their block that they combine."""
-    operators = {operator.subplan: operator for operator in box.operators if isinstance(operator, JoinOperator)}
-    joins = [node for node in box.plan.walk() if isinstance(node, Join) and node.fingerprint in operators]
+    operators = {o.subplan: o for o in box.operators if isinstance(o, JoinOperator | MultiJoinOperator)}
+    joins = [node for node in box.plan.walk() if isinstance(node, Join | MultiJoin) and node.fingerprint in operators]
     return {frozenset(JoinGraph.of(node).names): operators[node.fingerprint] for node in joins}
