@@ -20,7 +20,7 @@ import msgspec
 from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Tables, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
-from midstream.adaptation.controller import join_orders_text
+from midstream.adaptation.plan_text import join_orders_text
 from midstream.algebra.plan import Join, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.runtime.local_run import LocalRun

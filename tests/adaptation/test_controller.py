@@ -8,7 +8,8 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.adaptation import Adaptation
-from midstream.adaptation.controller import Controller, join_orders_text
+from midstream.adaptation.controller import Controller
+from midstream.adaptation.plan_text import join_orders_text
 from midstream.errors import BadOption
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block

@@ -16,9 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, SymmetricalLogLocator
 
-from midstream.adaptation.controller import duration_text
 from midstream.adaptation.decision_text import decisions_with_text
 from midstream.adaptation.decisions import Decision
+from midstream.adaptation.plan_text import duration_text
 from midstream.report_page import PLOT_SETTINGS, inline_svg
 
 __all__ = ["save_picture", "svg_of"]

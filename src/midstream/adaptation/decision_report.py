@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstream.adaptation.controller import duration_text
 from midstream.adaptation.decision_text import decisions_with_text
 from midstream.adaptation.decisions import Decision
+from midstream.adaptation.plan_text import duration_text
 from midstream.errors import BadOption, NoDecisions, PackageMissing
 from midstream.installation import install_command
 from midstream.report_page import html_page, html_table

@@ -12,9 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from midstream.adaptation.controller import MOST_DECISIONS, duration_text
+from midstream.adaptation.controller import MOST_DECISIONS
 from midstream.adaptation.decision_report import check_report_path, write_decision_report
 from midstream.adaptation.decisions import ConsideredJoin, Decision
+from midstream.adaptation.plan_text import duration_text
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.stream import TimeDomain
 from midstream.cli.failures import DONE
@@ -63,7 +64,7 @@ def _value(name: str, text: str) -> Any:
         )  # fmt: skip
     if name == "strategies":
         return tuple(text.split(","))
-    kind = type(getattr(Adaptation(), name))
+    kind = float if name == "most_state_bytes" else type(getattr(Adaptation(), name))
     try:
         return kind(text)
     except ValueError:

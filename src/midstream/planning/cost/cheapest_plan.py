@@ -6,8 +6,8 @@ given up, by making a multi-way join of the join that produces it and the one th
 braces come where an intermediate result is large, and trees stay elsewhere.
 
 Two things count besides seconds of work. Plans whose states would take more than ``most_state_bytes`` are left out, if
-another one fits. And ``changing`` seconds are added to plans with intermediate results: what changes of such plans have
-cost lately, which plans without any do not need.
+another one fits; if none does, that with the least excess is taken. And ``changing`` seconds are added to plans with
+intermediate results: what changes of such plans have cost lately, which plans without any do not need.
 
 Blocks that are routed by an eddy or by STAIRs stay as they are: whoever chose these wants them to decide.
 """
@@ -28,7 +28,7 @@ from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 
-__all__ = ["braces_plan", "cheapest_plan", "has_intermediate_results", "routes_itself"]
+__all__ = ["braces_plan", "cheapest_plan", "cheapest_tree_plan", "has_intermediate_results", "routes_itself"]
 
 MOST_CONTRACTED = 10
 """Blocks with more inputs are compared with braces around all of them only."""
@@ -68,6 +68,11 @@ def braces_plan(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) ->
     return _with_orders(plan, sizes, choose)
 
 
+def cheapest_tree_plan(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> Plan:
+    """The cheapest plan of this shape that has no multi-way joins, apart from those that route themselves."""
+    return _with_orders(plan, sizes, lambda graph, block: cheapest_join_order(graph, block, coefficients))
+
+
 def has_intermediate_results(plan: Plan) -> bool:
     """Whether a join of the plan reads what another join of its block produces."""
     return any(_reads_joins(graph.order) for graph in join_graphs(plan))
@@ -80,7 +85,7 @@ def routes_itself(plan: Plan) -> bool:
 
 def _of_shape(
     plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, most_state_bytes: float | None, changing: float
-) -> tuple[Plan, tuple[bool, float] | None]:
+) -> tuple[Plan, tuple[float, float] | None]:
     """The cheapest plan of this shape, and what it is compared by; None if its cost is not known."""
 
     def ordered(limit: float | None) -> Plan:
@@ -92,14 +97,12 @@ def _of_shape(
     cost = plan_cost(best, sizes, coefficients)
     if cost is not None and most_state_bytes is not None and cost.state_bytes > most_state_bytes:
         # Several blocks that fit by themselves may not fit together: each with as little state as possible.
-        least = ordered(0.0)
-        its_cost = plan_cost(least, sizes, coefficients)
-        if its_cost is not None and its_cost.state_bytes <= most_state_bytes:
-            best, cost = least, its_cost
+        best = ordered(0.0)
+        cost = plan_cost(best, sizes, coefficients)
     if cost is None:
         return best, None
-    exceeds = most_state_bytes is not None and cost.state_bytes > most_state_bytes
-    return best, (exceeds, float(cost.seconds.mean()) + changing * has_intermediate_results(best))
+    excess = 0.0 if most_state_bytes is None else max(0.0, cost.state_bytes - most_state_bytes)
+    return best, (excess, float(cost.seconds.mean()) + changing * has_intermediate_results(best))
 
 
 def _with_orders(plan: Plan, sizes: PlanSizes, choose: Callable[[JoinGraph, BlockSizes], JoinOrder]) -> Plan:
@@ -123,14 +126,11 @@ class _Choice:
     changing: float
 
     def order(self) -> JoinOrder:
-        """The cheapest order that fits; the cheapest of all if none does, unless as little as possible is wanted."""
+        """The cheapest order that fits, or else the one with the least excess."""
         tree = cheapest_join_order(self.graph, self.block, self.coefficients)
         in_force = self.graph.order
         scores = {order: self._score(order) for order in self._candidates(tree)}
         best = min(scores, key=lambda order: scores[order])
-        if scores[best][0] > 0 and self.most_state_bytes:
-            best = min(scores, key=lambda order: scores[order][1])
-            return in_force if self._score(in_force)[1] <= scores[best][1] * (1 + 1e-9) else best
         # The sides of a join do not matter, nor the order of braces: what is in force stays as it is.
         excess, seconds = self._score(in_force)
         is_as_good = excess <= scores[best][0] and seconds <= scores[best][1] * (1 + 1e-9)
