@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 from midstream.algebra.plan import MultiJoin, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
@@ -140,18 +141,34 @@ class _Choice:
         """The tree, braces around all, and what becomes of the tree while it pays to give up intermediate results."""
         yield tree
         count = len(self.graph.names)
-        if count < 3:
+        score = self._score(tree)
+        if count < 3 or (score[0] == 0 and not self.changing and not any(starmap(self._may_pay, _nested(tree)))):
             return
         yield _braces(self.graph, self.block, self.coefficients)
-        order, score = tree, self._score(tree)
+        order = tree
         while count <= MOST_CONTRACTED:
-            contracted = [self._probing(one) for one in _contracted(order)]
+            may_pay = _always if score[0] > 0 else self._may_pay
+            contracted = [self._probing(one) for one in _contracted(order, may_pay)]
             scores = [self._score(one) for one in contracted]
             yield from contracted
             if not scores or min(scores) >= score:
                 return
             score = min(scores)
             order = contracted[scores.index(score)]
+
+    def _may_pay(self, order: JoinOrder, part: JoinOrder) -> bool:
+        """Whether giving up the results of a part could save more than the lookups that come instead.
+
+        These are at least one for each tuple of the inputs, whose inserts are no longer lookups at the same time.
+        """
+        graph, block, coefficients = self.graph, self.block, self.coefficients
+        inner = graph.mask_of(part)
+        parts = inner.bit_count()
+        saved = float(block.increment(inner, graph).mean()) * (
+            coefficients.per_tuple_in(parts) + coefficients.per_tuple_out(parts)
+        )
+        inputs = [graph.mask_of(one) for one in (*part.inputs, *order.inputs) if one is not part]
+        return saved > sum(float(block.increment(one, graph).mean()) for one in inputs) * coefficients.probe
 
     def _probing(self, order: JoinOrder) -> JoinOrder:
         return with_cheapest_probe_orders(order, self.graph, self.block, self.coefficients)
@@ -170,13 +187,25 @@ def _braces(graph: JoinGraph, block: BlockSizes, coefficients: CostCoefficients)
     return with_cheapest_probe_orders(braces, graph, block, coefficients)
 
 
-def _contracted(order: JoinOrder) -> Iterator[JoinOrder]:
-    """The order without one of its intermediate results, in all ways; probe orders are yet to be chosen."""
+def _always(order: JoinOrder, part: JoinOrder) -> bool:
+    return True
+
+
+def _nested(order: JoinOrder) -> Iterator[tuple[JoinOrder, JoinOrder]]:
+    """Each join that reads another one's results, and that one."""
+    for part in order.inputs:
+        if part.alias is None:
+            yield order, part
+            yield from _nested(part)
+
+
+def _contracted(order: JoinOrder, pays: Callable[[JoinOrder, JoinOrder], bool]) -> Iterator[JoinOrder]:
+    """The order without one of its intermediate results, wherever that may pay; probe orders are yet to be chosen."""
     for place, part in enumerate(order.inputs):
         before, after = order.inputs[:place], order.inputs[place + 1 :]
-        if part.alias is None:
+        if part.alias is None and pays(order, part):
             yield JoinOrder.braces((*before, *part.inputs, *after))
-        for inner in _contracted(part):
+        for inner in _contracted(part, pays):
             inputs = (*before, inner, *after)
             yield JoinOrder.braces(inputs) if order.parts is not None else JoinOrder.left_deep(inputs)
 

@@ -12,8 +12,9 @@ them and compares the others (``engine/operators/multi_join``): these pairs are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,9 @@ ProbeOrder = tuple[int, ...]
 """For one input, the places of the others in the order in which its rows visit them."""
 
 
+_Number = TypeVar("_Number", float, Replicates)
+
+
 @dataclass(frozen=True)
 class MultiJoinSizes:
     """A multi-way join of sets of a block's inputs, and the sizes of the block."""
@@ -36,6 +40,9 @@ class MultiJoinSizes:
     sizes: BlockSizes
     masks: tuple[int, ...]
     """The inputs of the multi-way join, each a set of the block's inputs."""
+    _means: dict[int, float] = field(default_factory=dict, repr=False)
+    _linking: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _candidates: dict[int, list[int]] = field(default_factory=dict, repr=False)
 
     def seconds(self, orders: Sequence[ProbeOrder], coefficients: CostCoefficients) -> Replicates:
         """The cost over the span with these probe orders, apart from what it costs in every push."""
@@ -68,19 +75,26 @@ class MultiJoinSizes:
 
     def candidates(self, visited: int) -> list[int]:
         """The places that may be visited next: those that a condition links, or all if there are none."""
-        left = list(bits(self.everything & ~visited))
-        before = self.inputs_of(visited)
-        return [place for place in left if self.graph.are_linked(before, self.masks[place])] or left
+        if visited not in self._candidates:
+            left = list(bits(self.everything & ~visited))
+            before = self.inputs_of(visited)
+            linked = [place for place in left if self.graph.are_linked(before, self.masks[place])]
+            self._candidates[visited] = linked or left
+        return self._candidates[visited]
 
     def lookup(self, visited: int, place: int, coefficients: CostCoefficients) -> Replicates:
         """One more place for tuples that have visited some: for a root whose turnover is one."""
         before, there = self.inputs_of(visited), self.masks[place]
         entering, found = self.begun(before), self.begun(before | there)
-        return (
-            entering * coefficients.per_probe(before.bit_count())
-            + found * coefficients.per_tuple_out((before | there).bit_count())
-            + coefficients.candidate * self._compared(visited, place, entering, found)
-        )
+        compared = self._compared(visited, place, entering, found, self.begun)
+        return _lookup_seconds(entering, found, compared, before, there, coefficients)
+
+    def mean_lookup(self, visited: int, place: int, coefficients: CostCoefficients) -> float:
+        """The same by the means of all sizes, for a search that compares many lookups."""
+        before, there = self.inputs_of(visited), self.masks[place]
+        entering, found = self._mean_begun(before), self._mean_begun(before | there)
+        compared = self._compared(visited, place, entering, found, self._mean_begun)
+        return float(_lookup_seconds(entering, found, compared, before, there, coefficients))
 
     def begun(self, inputs: int) -> Replicates:
         """How many tuples of the set begin in the span for a turnover of one."""
@@ -105,23 +119,48 @@ class MultiJoinSizes:
         """The block's inputs at a set of places."""
         return sum(self.masks[place] for place in bits(places))
 
-    def _key(self, visited: int, place: int) -> tuple[tuple[int, ...], int]:
-        """The equality classes by which the place is looked up, and the set of inputs that has the other side."""
-        there = self.masks[place]
-        by_neighbour = [(self.graph.linking_classes(self.masks[one], there), self.masks[one]) for one in bits(visited)]
-        classes, neighbour = max(by_neighbour, key=lambda pair: len(pair[0]))
-        before = self.inputs_of(visited)
-        return (classes, neighbour) if classes else (self.graph.linking_classes(before, there), before)
+    def _mean_begun(self, inputs: int) -> float:
+        if inputs not in self._means:
+            self._means[inputs] = float(self.begun(inputs).mean())
+        return self._means[inputs]
 
-    def _compared(self, visited: int, place: int, entering: Replicates, found: Replicates) -> Replicates:
+    def _key(self, visited: int, place: int) -> tuple[tuple[int, ...], int, bool]:
+        """The equality classes by which the place is looked up, the set of inputs that has the other side, and whether
+        there are further classes, by which pairs are compared."""
+        by_neighbour = [(self._classes(one, place), self.masks[one]) for one in bits(visited)]
+        classes, neighbour = max(by_neighbour, key=lambda pair: len(pair[0]))
+        if classes:
+            return classes, neighbour, any(not set(found) <= set(classes) for found, _ in by_neighbour)
+        before = self.inputs_of(visited)
+        return self.graph.linking_classes(before, self.masks[place]), before, False
+
+    def _classes(self, one: int, other: int) -> tuple[int, ...]:
+        if (one, other) not in self._linking:
+            self._linking[one, other] = self.graph.linking_classes(self.masks[one], self.masks[other])
+        return self._linking[one, other]
+
+    def _compared(
+        self, visited: int, place: int, entering: _Number, found: _Number, begun: Callable[[int], _Number]
+    ) -> _Number:
         """Pairs whose conditions are evaluated because no key, or not all of it, finds partners."""
         before, there = self.inputs_of(visited), self.masks[place]
-        classes, neighbour = self._key(visited, place)
+        classes, neighbour, has_others = self._key(visited, place)
         if not classes:
-            held = self.sizes.held_tuples(there, self.graph)
-            return 2 * found if has_range_key(self.graph, before, there) else entering * held
-        if set(classes) == set(self.graph.linking_classes(before, there)):
-            return np.zeros(1)
-        with_key, without = self.begun(neighbour | there), self.begun(neighbour)
-        pairs = np.divide(with_key, without, out=np.zeros_like(with_key), where=without > 0)
-        return np.maximum(found, entering * pairs)
+            return 2 * found if has_range_key(self.graph, before, there) else entering * self._mean_held(there)
+        if not has_others:
+            return 0 * found
+        without = self._mean_begun(neighbour)
+        return found + entering * begun(neighbour | there) / without if without > 0 else found
+
+    def _mean_held(self, inputs: int) -> float:
+        return float(self.sizes.held_tuples(inputs, self.graph).mean())
+
+
+def _lookup_seconds(
+    entering: _Number, found: _Number, compared: _Number, before: int, there: int, coefficients: CostCoefficients
+) -> _Number:
+    return (
+        entering * coefficients.per_probe(before.bit_count())
+        + found * coefficients.per_tuple_out((before | there).bit_count())
+        + coefficients.candidate * compared
+    )

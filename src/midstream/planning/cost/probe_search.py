@@ -35,7 +35,7 @@ def cheapest_probe_orders(join: MultiJoinSizes, coefficients: CostCoefficients) 
 
     def seconds(visited: int, place: int) -> float:
         if (visited, place) not in known:
-            known[visited, place] = float(join.lookup(visited, place, coefficients).mean())
+            known[visited, place] = join.mean_lookup(visited, place, coefficients)
         return known[visited, place]
 
     roots = range(len(join.masks))
