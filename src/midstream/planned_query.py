@@ -19,6 +19,7 @@ from midstream.planning.cost import (
     CostCoefficients,
     PlanSizes,
     Statistics,
+    braces_plan,
     cheapest_plan,
     explain_cost,
     plan_cost,
@@ -93,8 +94,9 @@ class PlannedQuery:
     ) -> Iterator[Plan]:
         """Equivalent plans that the rules can reach, lazily; the first is the default plan.
 
-        With the ``statistics`` of a running query (``run.statistics()``) the cheapest come first. Of queries with very
-        many plans, the cheapest is followed by the default plan and the next 1,000 in the order of their cost.
+        With the ``statistics`` of a running query (``run.statistics()``) the cheapest come first, and a multi-way join
+        with its cheapest probe orders is among them. Of queries with very many plans, the cheapest is followed by the
+        default plan and the next 1,000 in the order of their cost.
         """
         plans = (self._own(plan) for plan in equivalent_plans(self._bound))
         sizes, seconds = _sizes_of(statistics), _checked(coefficients)
@@ -108,11 +110,12 @@ class PlannedQuery:
 
     def _by_cost(self, plans: Iterator[Plan], sizes: PlanSizes, coefficients: CostCoefficients) -> Iterator[Plan]:
         cheapest = self._own(cheapest_plan(self.plan(), sizes, coefficients, self.shapes()))
-        known = [cheapest, *(plan for plan in islice(plans, MOST_SORTED) if plan != cheapest)]
+        first = dict.fromkeys([cheapest, self._own(braces_plan(self.plan(), sizes, coefficients))])
+        known = [*first, *(plan for plan in islice(plans, MOST_SORTED) if plan not in first)]
         costs = [plan_cost(plan, sizes, coefficients) for plan in known]
         seconds = [math.inf if cost is None else float(cost.seconds.mean()) for cost in costs]
         yield from (known[place] for place in sorted(range(len(known)), key=lambda place: seconds[place]))
-        yield from (plan for plan in plans if plan != cheapest)
+        yield from (plan for plan in plans if plan not in first)
 
     def chosen(self, plan: str | Plan | None) -> Plan:
         """The plan that a user means."""

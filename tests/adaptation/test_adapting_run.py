@@ -147,7 +147,9 @@ def test_statistics_sort_the_plans_and_explain_them():
     statistics = run.statistics()
     assert statistics is not None
     plans = list(query.plans(statistics=statistics))
-    assert sorted(map(str, plans)) == sorted(map(str, query.plans()))
+    trees = [plan for plan in plans if "MultiJoin" not in str(plan)]
+    assert sorted(map(str, trees)) == sorted(map(str, query.plans()))
+    assert len(plans) == len(trees) + 1
     assert plans[0] != query.plan("d c b a")
     explained = query.explain("d c b a", statistics=statistics)
     assert "q-error" in explained and "of the cost" in explained

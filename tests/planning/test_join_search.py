@@ -8,8 +8,8 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes, cheapest_join_order, join_search, plan_cost
+from midstream.planning.cost.join_cost import join_cost
 from midstream.planning.cost.join_search import connected_sets
-from midstream.planning.cost.plan_cost import join_cost
 from midstream.planning.join_order.join_enumeration import enumerate_join_orders
 from midstream.planning.join_order.join_graph import JoinGraph
 

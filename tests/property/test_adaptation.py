@@ -1,11 +1,12 @@
 """A query that changes its plan by itself gives what DuckDB says: with thresholds that make it change at the slightest
 reason, by every strategy, with migrations and rebuilds by a person in between. With DISTINCT and GROUP BY it changes
-between shapes, too."""
+between shapes, too. Among the plans that it changes to and from are multi-way joins: a person chooses some, and where
+lookups cost little, or memory is short, so does the query."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from midstream import ContinuousQuery
 from midstream.adaptation import Adaptation
+from midstream.algebra.plan import Plan
 from midstream.errors import MigrationRefused
 from midstream.planning.cost import CostCoefficients
 from midstream.testing import assert_snapshot_equivalent, compare_bags, join_intervals, snapshots
@@ -31,6 +33,10 @@ SHAPING = [
 """By which few rows are reason enough for a distinct below joins: an operator costs nothing by itself."""
 
 
+CHEAP_LOOKUPS = CostCoefficients(operator=0.0, probe=0.0, word_in=0.0)
+"""By which multi-way joins are often the cheapest."""
+
+
 def nervous(choices: Choices, coefficients: CostCoefficients) -> Adaptation:
     """Measures after every push, and changes the plan for any gain, however uncertain."""
     chosen = [strategy for strategy in STRATEGIES if choices.chance(2)] or ["jisc"]
@@ -45,18 +51,21 @@ def nervous(choices: Choices, coefficients: CostCoefficients) -> Adaptation:
         regret=0,
         strategies=tuple(chosen),
         longest_pause=1e6,
+        most_state_bytes=choices.pick([None, None, 400.0, 2_000.0]),
         coefficients=coefficients,
         seed=choices.number(0, 1000),
     )
 
 
-def check(choices: Choices) -> tuple[int, int]:
-    """Run a random query that adapts; how many results it had, and how many changes it made."""
+def check(choices: Choices) -> tuple[int, int, int]:
+    """Run a random query that adapts; how many results it had, how many changes it made, how many from or to braces."""
     query = random_joins(choices)
-    run, results, whole = play(query, nervous(choices, CostCoefficients()), choices)
+    coefficients = choices.pick([CostCoefficients(), CHEAP_LOOKUPS])
+    run, results, whole = play(query, nervous(choices, coefficients), choices)
     difference = compare_bags(results, join_intervals(query.text, query.streams, whole))
     assert (difference.missing, difference.repeated) == (0, 0), query.text
-    return difference.rows, run.changes
+    assert run.failures == []
+    return difference.rows, run.changes, run.changes_of_braces
 
 
 def check_shapes(choices: Choices) -> tuple[int, int]:
@@ -73,11 +82,15 @@ class Played:
 
     changes: int = 0
     changes_of_shape: int = 0
+    changes_of_braces: int = 0
+    failures: list[str] = field(default_factory=list)
 
     def count(self, run) -> None:
         changed = [decision for decision in run.decisions() if decision.outcome == "changed"]
         self.changes += len(changed)
         self.changes_of_shape += sum(("below" in one.plan) != ("below" in one.best) for one in changed)
+        self.changes_of_braces += sum("{" in one.plan + one.best for one in changed)
+        self.failures += [one.failure for one in run.decisions() if one.failure is not None]
 
 
 def play(query: ContinuousQuery, policy: Adaptation, choices: Choices) -> tuple[Played, pa.Table, dict[str, pa.Table]]:
@@ -93,7 +106,7 @@ def play(query: ContinuousQuery, policy: Adaptation, choices: Choices) -> tuple[
         if change == 9:
             with suppress(MigrationRefused):
                 shuffled = sorted(names, key=lambda _: choices.number(0, 9))
-                run.migrate(random_order(choices, shuffled).removeprefix("(")[:-1], choices.pick(STRATEGIES[:4]))
+                run.migrate(random_plan(choices, query, shuffled), choices.pick(STRATEGIES[:4]))
             before = run.plan
             if choices.chance(2):
                 run.adapt(policy)
@@ -111,6 +124,15 @@ def play(query: ContinuousQuery, policy: Adaptation, choices: Choices) -> tuple[
     played.count(run)
     results.append(run.finish())
     return played, pa.concat_tables(results), {name: pa.concat_tables(tables) for name, tables in pushed.items()}
+
+
+def random_plan(choices: Choices, query: ContinuousQuery, names: list[str]) -> Plan:
+    """A tree, or a multi-way join of all inputs or of the first ones, routed in any way."""
+    if choices.chance(2):
+        return query.plan(random_order(choices, names).removeprefix("(")[:-1])
+    count = choices.number(2, len(names))
+    braces = "{" + " ".join(names[:count]) + "}"
+    return query.plan(" ".join([braces, *names[count:]]), routing=choices.pick(["fixed", "fixed", "eddy"]))
 
 
 @settings(max_examples=EXAMPLES)
@@ -133,5 +155,6 @@ def test_results_of_changes_between_shapes_of_fixed_seeds_equal_the_oracle():
 
 def test_results_of_fixed_seeds_equal_the_oracle():
     played = [check(SeededChoices(f"adaptation {seed}")) for seed in range(6 * EXAMPLES)]
-    assert sum(rows > 0 for rows, _ in played) > len(played) / 3
-    assert sum(changes > 0 for _, changes in played) > len(played) / 4
+    assert sum(rows > 0 for rows, *_ in played) > len(played) / 3
+    assert sum(changes > 0 for _, changes, _ in played) > len(played) / 4
+    assert sum(braces > 0 for *_, braces in played) > len(played) / 8

@@ -6,7 +6,9 @@ exceeds the cost of the migration, the change is made. As in the ski rental prob
 bounded by the time that was lost without them, however the streams behave, and no horizon has to be guessed.
 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
-cheapest join order.
+cheapest join order, which is a tree or has braces. A plan with intermediate results costs more where plans had to be
+changed again and again (``recent_changes``). A plan whose states take more memory than is allowed is changed at once,
+if another one fits.
 
 Nothing is decided while a migration is in progress, while an input is silent (its window is frozen, and says
 nothing about later rows), on too few rows, or for a gain that is too small: in the part of the plan that changes, which
@@ -26,16 +28,19 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from midstream.adaptation.comparison import Comparison, most_state_bytes
 from midstream.adaptation.decision_text import seconds_text
-from midstream.adaptation.decisions import ConsideredJoin, Decision
+from midstream.adaptation.decisions import Decision
 from midstream.adaptation.migration_cost import MigrationCost, cheapest_migration, tuples_to_compute
 from midstream.adaptation.policy import Adaptation
+from midstream.adaptation.recent_changes import RecentChanges
 from midstream.algebra.plan import Plan
-from midstream.planning.cost.cheapest_plan import cheapest_plan
+from midstream.planning.cost.cheapest_plan import cheapest_plan, cheapest_tree_plan, has_intermediate_results
 from midstream.planning.cost.coefficients import CostCoefficients
+from midstream.planning.cost.explain_cost import bytes_text
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
-from midstream.planning.cost.sizes import PlanSizes, Replicates, lower_bound, standard_error
-from midstream.planning.shapes import plan_text
+from midstream.planning.cost.sizes import PlanSizes, lower_bound
+from midstream.planning.shapes import compared_texts, plan_text
 
 __all__ = ["MOST_DECISIONS", "Controller", "ControllerState", "Proposal"]
 
@@ -65,26 +70,10 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     last_saving: float = 0.0
     """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
     last_cost: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """The plan in force and the cheapest one, in the cell that is slowest with the plan in force."""
-
-    sizes: PlanSizes
-    rows: int
-    """How many rows have arrived in the cell since the last consideration."""
-    now: PlanCost
-    best_plan: Plan
-    best: PlanCost
-    place: int
-    """Which of the cells it is."""
-    imbalance: float
-    """How many times the work of an average cell it has."""
-
-    @property
-    def saving_per_row(self) -> Replicates:
-        return (self.now.seconds - self.best.seconds) / max(1, self.sizes.rows)
+    changes: tuple[tuple[int, float], ...] = ()
+    """The recent changes: how many rows have arrived since, and what each cost."""
+    rows: int = 0
+    """How many rows have arrived in the period of the recent changes."""
 
 
 class Controller:
@@ -105,6 +94,12 @@ class Controller:
         """The lower bound of the saving per row at the last consideration, if a change was possible."""
         self._last_cost = 0.0
         """What the change would have cost."""
+        self._changes = RecentChanges()
+        self._proposed: float | None = None
+        """What the change that was proposed last costs, if it counts among the recent ones."""
+        self._tree: Plan | None = None
+        """The cheapest tree, as it was when it was last replaced; None while a plan with intermediate results is in
+        force."""
 
     @property
     def state(self) -> ControllerState:
@@ -117,6 +112,8 @@ class Controller:
             expected=self._expected,
             last_saving=self._last_saving,
             last_cost=self._last_cost,
+            changes=self._changes.changes,
+            rows=self._changes.rows,
         )
 
     def restore(self, state: ControllerState, decisions: Iterable[Decision]) -> None:
@@ -124,6 +121,7 @@ class Controller:
         self.regret, self.is_pinned = state.regret, state.is_pinned
         self._correction, self._number, self._expected = state.correction, state.number, state.expected
         self._last_saving, self._last_cost = state.last_saving, state.last_cost
+        self._changes = RecentChanges(state.changes, state.rows)
         self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
 
     def note_migration(self, tuples_computed: int) -> None:
@@ -136,17 +134,21 @@ class Controller:
     def pin(self) -> None:
         """A person has chosen the plan: advise from now on, and change nothing."""
         self.is_pinned = True
+        self._proposed = None
         self.plan_changed()
 
     def withdraw(self, reason: str) -> None:
         """The change that was decided last could not be submitted."""
         decision = self.decisions.pop()
         self.decisions.append(msgspec.structs.replace(decision, outcome="kept", reason=reason))
-        self._expected = None
+        self._expected = self._proposed = None
 
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
         self.regret = self._last_saving = 0.0
+        if self._proposed is not None:
+            self._changes.note(self._proposed)
+        self._proposed = None
 
     def consider(
         self,
@@ -167,8 +169,11 @@ class Controller:
         compared = self._compared(plan, cells, rows, shapes)
         if compared is None:
             return None
+        self._changes.advance(compared.rows, sum(sum(block.held) for block in compared.sizes.blocks.values()))
+        self._follow_trees(plan, compared.sizes)
         policy = self.policy
         now, best = (cost.seconds / max(1, compared.sizes.rows) for cost in (compared.now, compared.best))
+        is_memory_short = self._is_memory_short(compared)
         saving = lower_bound(compared.saving_per_row, policy.deviations)
         cost: MigrationCost | None = None
         outcome, proposal = "kept", None
@@ -179,7 +184,7 @@ class Controller:
             reason = "Too few rows have arrived for a decision."
         elif compared.best_plan == plan:
             reason = "The plan in force is the cheapest."
-        elif float(best.mean()) >= float(now.mean()):
+        elif float(compared.saving_per_row.mean()) <= 0 and not is_memory_short:
             reason = (
                 f'"{plan_text(compared.best_plan)}" will be cheaper when windows are full of such rows; for those in '
                 "them now the plan in force is."
@@ -190,17 +195,20 @@ class Controller:
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
             )  # fmt: skip
-            reason = self._objection(compared, saving, float(now.mean()), cost)
+            reason = self._objection(compared, saving, float(now.mean()), cost, is_memory_short)
             if not reason:
                 assert cost is not None
                 outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
-                reason = self._because(compared, float(now.mean()), float(best.mean()), cost)
+                reason = self._because(plan, compared, float(now.mean()), float(best.mean()), cost, is_memory_short)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy, cost.options)
+                    is_counted = has_intermediate_results(compared.best_plan)
+                    self._proposed = cost.seconds + self.regret if is_counted else None
                     self._expected = self._tuples_expected(plan, compared.best_plan, cells, cost)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
         self._last_cost = 0.0 if cost is None else cost.seconds
         self._number += 1
+        text, best_text = compared_texts(plan, compared.best_plan)
         self.decisions.append(
             Decision(
                 number=self._number,
@@ -208,8 +216,8 @@ class Controller:
                 watermark=watermark,
                 outcome=outcome,  # type: ignore[arg-type]
                 reason=reason,
-                plan=plan_text(plan),
-                best=plan_text(compared.best_plan),
+                plan=text,
+                best=best_text,
                 seconds_now=1_000 * float(now.mean()),
                 seconds_best=1_000 * float(best.mean()),
                 saving=1_000 * saving,
@@ -218,7 +226,10 @@ class Controller:
                 strategy=None if cost is None else cost.strategy,
                 cell=None if numbers is None else numbers[compared.place],
                 imbalance=compared.imbalance,
-                joins=tuple(_considered(compared)),
+                changing=1_000 * max(compared.changing),
+                state_bytes_now=compared.state_bytes[0],
+                state_bytes_best=compared.state_bytes[1],
+                joins=tuple(compared.joins()),
             )
         )
         return proposal
@@ -258,7 +269,7 @@ class Controller:
 
     def _compared(
         self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int], shapes: Sequence[Plan]
-    ) -> _Comparison | None:
+    ) -> Comparison | None:
         """The comparison that counts: in the cell that is slowest with the plan in force.
 
         Of the plans that are cheapest in some cell, the best is the one whose slowest cell is fastest. Spans of cells
@@ -271,22 +282,51 @@ class Controller:
             return None
         work = [_seconds(*each) for each in zip(known, cells, weights, strict=True)]
         slowest = work.index(max(work))
-        candidates: dict[Plan, float] = {}
+        per_row, limit = self._changes.seconds_per_row, self.policy.most_state_bytes
+        candidates: dict[Plan, tuple[float, float]] = {}
         for one in cells:
             # After a sudden change the plan is chosen for sizes to come; whether it is worth its cost, by those of now.
-            candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes)
+            changing = per_row * one.rows
+            candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes, limit, changing)
             if candidate not in candidates:
                 there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
                 pairs = zip(there, cells, weights, strict=True)
-                candidates[candidate] = max(math.inf if c is None else _seconds(c, s, weight) for c, s, weight in pairs)
+                seconds = max(math.inf if c is None else _seconds(c, s, weight) for c, s, weight in pairs)
+                excess = 0.0 if limit is None else max(0.0, most_state_bytes(there) - limit)
+                surcharge = per_row * max(weights) * has_intermediate_results(candidate)
+                candidates[candidate] = excess, seconds + surcharge
         best_plan = min(candidates, key=lambda candidate: candidates[candidate])
-        if math.isinf(candidates[best_plan]):
+        if math.isinf(candidates[best_plan][1]):
             # A cell that has just begun has not measured what another shape needs.
             best_plan = plan
         sizes = cells[slowest]
         imbalance = max(work) * len(work) / sum(work) if sum(work) > 0 else 1.0
         best = self._cost(best_plan, sizes)
-        return _Comparison(sizes, rows[slowest], known[slowest], best_plan, best, slowest, imbalance)
+        changes = (per_row * has_intermediate_results(plan), per_row * has_intermediate_results(best_plan))
+        state_bytes = (most_state_bytes(known), most_state_bytes([self._cost(best_plan, one) for one in cells]))
+        return Comparison(
+            sizes, rows[slowest], known[slowest], best_plan, best, slowest, imbalance, changes, state_bytes
+        )
+
+    def _is_memory_short(self, compared: Comparison) -> bool:
+        """Whether the states of the plan in force take too much, and those of the best plan fit, or take much less."""
+        limit, (now, best) = self.policy.most_state_bytes, compared.state_bytes
+        return limit is not None and now > limit and (best <= limit or now >= self.policy.least_gain * best)
+
+    def _follow_trees(self, plan: Plan, sizes: PlanSizes) -> None:
+        """While no plan with intermediate results is in force: count how often one would have had to be changed."""
+        if has_intermediate_results(plan):
+            self._tree = None
+            return
+        best = cheapest_tree_plan(plan, sizes, self.coefficients)
+        if self._tree is not None:
+            before, now = (plan_cost(tree, sizes, self.coefficients) for tree in (self._tree, best))
+            if before is None or now is None:
+                return
+            if float(before.seconds.mean()) < self.policy.least_gain * float(now.seconds.mean()):
+                return
+            self._changes.note_spared()
+        self._tree = best
 
     def _cost(self, plan: Plan, sizes: PlanSizes) -> PlanCost:
         cost = plan_cost(plan, sizes, self.coefficients)
@@ -298,20 +338,22 @@ class Controller:
         found = [tuples_to_compute(self._cost(old, sizes), self._cost(new, sizes), cost) for sizes in cells]
         return sum(count for count in found if count is not None) if None not in found else None
 
-    def _objection(self, compared: _Comparison, saving: float, now: float, cost: MigrationCost | None) -> str:
+    def _objection(
+        self, compared: Comparison, saving: float, now: float, cost: MigrationCost | None, is_memory_short: bool
+    ) -> str:
         """Why the change is not made; nothing if it is to be made."""
         policy = self.policy
-        if saving <= 0:
-            return "The cheapest plan may not be better: the difference is within the uncertainty of the sizes."
-        if saving < policy.least_saving * now:
-            return f"The change would save less than {policy.least_saving:.0%} of the time."
-        changed = float(compared.now.seconds_apart_from(compared.best).mean())
-        instead = float(compared.best.seconds_apart_from(compared.now).mean())
-        if changed < policy.least_gain * instead:
-            return f"The part of the plan that changes would not become {policy.least_gain:g} times as fast."
+        if not is_memory_short:
+            if saving <= 0:
+                return "The cheapest plan may not be better: the difference is within the uncertainty of the sizes."
+            if saving < policy.least_saving * now:
+                return f"The change would save less than {policy.least_saving:.0%} of the time."
+            changed, instead = compared.parts_that_differ()
+            if changed < policy.least_gain * instead:
+                return f"The part of the plan that changes would not become {policy.least_gain:g} times as fast."
         if cost is None:
             return "None of the strategies allowed can make the change within the pause allowed."
-        if self.regret < policy.regret * cost.seconds:
+        if self.regret < policy.regret * cost.seconds and not is_memory_short:
             times = "" if policy.regret == 1 else f"{policy.regret:g} times "
             return (
                 f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed {times}what the change costs "
@@ -319,9 +361,22 @@ class Controller:
             )
         return ""
 
-    def _because(self, compared: _Comparison, now: float, best: float, cost: MigrationCost) -> str:
+    def _because(
+        self, plan: Plan, compared: Comparison, now: float, best: float, cost: MigrationCost, is_memory_short: bool
+    ) -> str:
+        _, text = compared_texts(plan, compared.best_plan)
+        if is_memory_short:
+            assert self.policy.most_state_bytes is not None
+            taken, instead = map(bytes_text, compared.state_bytes)
+            return (
+                f"The states of the joins take about {taken}, and may take {bytes_text(self.policy.most_state_bytes)}; "
+                f'those of "{text}" take about {instead}. Per 1,000 rows it takes {seconds_text(1_000 * best)} '
+                f"instead of {seconds_text(1_000 * now)}."
+            )
+        spared = 1_000 * (compared.changing[0] - compared.changing[1])
+        lately = f"Changes of plan have recently cost {seconds_text(spared)} per 1,000 rows. " if spared > 0 else ""
         return (
-            f'Per 1,000 rows "{plan_text(compared.best_plan)}" takes {seconds_text(1_000 * best)} instead of '
+            f'{lately}Per 1,000 rows "{text}" takes {seconds_text(1_000 * best)} instead of '
             f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost by keeping the old plan, and the "
             f"change costs {seconds_text(cost.seconds)}."
         )
@@ -330,26 +385,3 @@ class Controller:
 def _seconds(cost: PlanCost, sizes: PlanSizes, rows: int) -> float:
     """What so many rows cost."""
     return float(cost.seconds.mean()) / max(1, sizes.rows) * rows
-
-
-def _considered(compared: _Comparison) -> list[ConsideredJoin]:
-    """The joins of both plans, with what they cost."""
-    now = {node.key for node in compared.now.nodes}
-    best = {node.key for node in compared.best.nodes}
-    per_row = 1_000 / max(1, compared.sizes.rows)
-    found: dict[str, ConsideredJoin] = {}
-    for node in (*compared.now.nodes, *compared.best.nodes):
-        if not node.inputs or node.key in found:
-            continue
-        rows = node.rows * per_row
-        found[node.key] = ConsideredJoin(
-            inputs=node.inputs,
-            rows=float(rows.mean()),
-            error=standard_error(rows),
-            seconds=float(node.seconds.mean()) * per_row,
-            in_force=node.key in now,
-            in_best=node.key in best,
-            is_measured=node.is_measured,
-            counted=None if node.counted is None else node.counted * per_row,
-        )
-    return list(found.values())

@@ -67,7 +67,19 @@ def _sizes(decision: Decision, before: Decision | None) -> Iterator[str]:
             f"Of 1,000 arriving rows the join of {_names(old)} makes {_count(old.rows)} rows{then}; "
             f"the join of {_names(new)}, which comes instead, {_count(new.rows)}."
         )
-    elif not avoided and not instead:
+    elif avoided and not instead:
+        old = max(avoided, key=lambda join: join.rows)
+        yield (
+            f"Of 1,000 arriving rows the join of {_names(old)} makes {_count(old.rows)} rows, which are no longer "
+            "computed and kept."
+        )
+    elif instead:
+        new = max(instead, key=lambda join: join.rows)
+        yield (
+            f"Of 1,000 arriving rows the join of {_names(new)} makes {_count(new.rows)} rows, which are computed once "
+            "and kept from now on."
+        )
+    else:
         # The same joins, of fewer rows: a distinct or a partial aggregate stands elsewhere.
         pairs = [(join, in_best[inputs]) for inputs, join in in_force.items() if join.rows > in_best[inputs].rows]
         if pairs:

@@ -65,6 +65,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """On Spark: the cell that has the most work with the plan in force; the decision is based on it."""
     imbalance: float = 1.0
     """How many times the work of an average cell that one has."""
+    changing: float = 0.0
+    """What changes of plan have cost lately, for 1,000 arriving rows; 0 if there were few."""
+    state_bytes_now: float = 0.0
+    """What the states of the joins take with the plan in force; on Spark, in the cell where they take the most."""
+    state_bytes_best: float = 0.0
     failure: str | None = None
     """What went wrong, if adaptation itself failed; ``reason`` says it, too."""
     joins: tuple[ConsideredJoin, ...] = ()

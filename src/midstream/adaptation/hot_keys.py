@@ -8,16 +8,21 @@ takes no more than a tenth of the time of the measurements.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
 
+from midstream.algebra.plan import Join
 from midstream.engine.kernels import Ints
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import JoinSide
+from midstream.engine.operators.multi_join import MultiJoinOperator
+from midstream.engine.operators.relation import Relation
 from midstream.execution.executor import Executor
 from midstream.planning.cost.statistics import HotKey, JoinKeys
+from midstream.planning.join_order.join_graph import JoinGraph
 
 __all__ = ["MOST_HOT_KEYS", "HotKeyCounter", "hot_keys", "hot_keys_over_cells"]
 
@@ -42,8 +47,8 @@ class HotKeyCounter:
 
     def after_measurement(self, executor: Executor, seconds: float) -> tuple[JoinKeys, ...] | None:
         """The hot keys, after a measurement that takes so long by the cost model; None if it is not time yet."""
-        joins = _joins(executor)
-        cost = sum(_SECONDS_PER_JOIN + _SECONDS_PER_TUPLE * join.state_rows for join in joins)
+        pairs = _pairs(executor)
+        cost = sum(_SECONDS_PER_JOIN + _SECONDS_PER_TUPLE * sum(s.state_rows for s in pair) for pair in pairs)
         self._budget += _SHARE * seconds
         # Those of a new plan are counted at once, and on credit.
         is_known = self._counted is not None and self._counted() is executor
@@ -55,8 +60,11 @@ class HotKeyCounter:
 
 
 def hot_keys(executor: Executor) -> tuple[JoinKeys, ...]:
-    """The hot keys of all joins in force that have equality keys and complete states; none during a migration."""
-    return tuple(_counted(join) for join in _joins(executor))
+    """The hot keys of all joins in force that have equality keys and complete states; none during a migration.
+
+    Of a multi-way join, those of each two inputs that are indexed by keys which are compared with each other.
+    """
+    return tuple(_counted(*pair) for pair in _pairs(executor))
 
 
 def hot_keys_over_cells(cells: Sequence[Iterable[JoinKeys]]) -> tuple[JoinKeys, ...]:
@@ -97,27 +105,53 @@ def _together(cells: list[JoinKeys]) -> JoinKeys:
     )
 
 
-def _joins(executor: Executor) -> list[JoinOperator]:
+_Pair = tuple[JoinSide, JoinSide]
+"""Two states whose keys are compared with each other."""
+
+
+def _pairs(executor: Executor) -> list[_Pair]:
     boxes = list(executor.boxes())
     if len(boxes) > 1 or executor.is_migrating:
         return []
-    joins = [operator for operator in boxes[0].operators if isinstance(operator, JoinOperator)]
-    return [
-        join for join in joins if all(side.keys and side.is_complete and not side.is_partial for side in join.sides)
-    ]
+    pairs: list[_Pair] = []
+    for operator in boxes[0].operators:
+        if isinstance(operator, JoinOperator):
+            left, right = operator.sides
+            pairs.append((left, right))
+        elif isinstance(operator, MultiJoinOperator):
+            pairs += _indexed_pairs(operator)
+    return [pair for pair in pairs if all(side.keys and side.is_complete and not side.is_partial for side in pair)]
 
 
-def _counted(join: JoinOperator) -> JoinKeys:
-    left, right = (side.key_counts() for side in join.sides)
+def _indexed_pairs(operator: MultiJoinOperator) -> Iterator[_Pair]:
+    """The indexes of each two inputs that conditions link, as far as both have one by the key that links them."""
+    parts = operator.plan.parts
+    graph = JoinGraph.of_parts(parts, operator.plan.predicates)
+    for one, other in combinations(range(len(parts)), 2):
+        if not graph.linking_classes(1 << one, 1 << other):
+            continue
+        join = Join(parts[one], parts[other], tuple(graph.predicates(1 << one, 1 << other)))
+        left, right = (Relation(operator.inputs[place].layout) for place in (one, other))
+        wanted = JoinOperator(join, left, right, operator.chunk_rows).sides
+        found = [
+            next((index for index in operator.indexes_of(place) if index.key == side.key), None)
+            for place, side in zip((one, other), wanted, strict=True)
+        ]
+        if found[0] is not None and found[1] is not None:
+            yield found[0], found[1]
+
+
+def _counted(one: JoinSide, other: JoinSide) -> JoinKeys:
+    left, right = one.key_counts(), other.key_counts()
     _, left_places, right_places = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)
     pairs = int(left[1][left_places] @ right[1][right_places])
     return JoinKeys(
-        inputs=(_aliases(join.sides[0]), _aliases(join.sides[1])),
-        key=(_texts(join.sides[0]), _texts(join.sides[1])),
+        inputs=(_aliases(one), _aliases(other)),
+        key=(_texts(one), _texts(other)),
         tuples=(int(left[1].sum()), int(right[1].sum())),
         pairs=pairs,
-        left=_hot(join.sides[0], left, left, right, pairs),
-        right=_hot(join.sides[1], right, left, right, pairs),
+        left=_hot(one, left, left, right, pairs),
+        right=_hot(other, right, left, right, pairs),
     )
 
 

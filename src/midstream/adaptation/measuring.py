@@ -83,7 +83,7 @@ class Measuring:
         assert self._budget is not None
         self._budget -= cost
         self.sizes = sizes = self._measure(has_changed)
-        self._outputs = {join: self._output(join, counts.produced, push) for join, counts in push.joins.items()}
+        self._outputs = {join: self._output(join, counts.found, push) for join, counts in push.joins.items()}
         # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
         self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
@@ -129,9 +129,11 @@ class Measuring:
         """What the joins cost in a push, by the cost model."""
         total = 0.0
         for (_, inputs), counts in push.joins.items():
-            # As if all that enters were as wide as the wider side of a left-deep join.
-            total += counts.entered * self._coefficients.per_tuple_in(inputs.bit_count() - 1)
-            total += counts.produced * self._coefficients.per_tuple_out(inputs.bit_count())
+            # As if all that enters were as wide as the wider side of a left-deep join; indexes are of single inputs.
+            parts = 1 if counts.probes else inputs.bit_count() - 1
+            total += counts.inserted * self._coefficients.per_tuple_in(parts)
+            total += counts.probes * self._coefficients.per_probe(inputs.bit_count() - 1)
+            total += counts.found * self._coefficients.per_tuple_out(inputs.bit_count())
         return total + len(push.joins) * self._coefficients.operator
 
     def _has_changed_suddenly(self, push: Push) -> bool:
@@ -141,14 +143,14 @@ class Measuring:
             if before is None or push.rows == 0:
                 continue
             expected = before / self._output(join, 1, push)
-            if max(counts.produced, expected) >= _LEAST_JOIN_ROWS and not (
-                expected / _SUDDEN <= counts.produced <= expected * _SUDDEN
+            if max(counts.found, expected) >= _LEAST_JOIN_ROWS and not (
+                expected / _SUDDEN <= counts.found <= expected * _SUDDEN
             ):
                 return True
         return False
 
-    def _output(self, join: JoinKey, produced: int, push: Push) -> float:
+    def _output(self, join: JoinKey, found: int, push: Push) -> float:
         """The output of a join per arriving row, apart from how full windows are."""
         _, inputs = join
         full = float(max(1, self.statistics.held_rows())) ** (inputs.bit_count() - 1)
-        return produced / max(1, push.rows) / full
+        return found / max(1, push.rows) / full

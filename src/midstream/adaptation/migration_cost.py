@@ -7,6 +7,10 @@ looked up, as after keys have changed, since rows with new keys do not look up p
 parallel track run both plans for the length of a window, so the new plan's work is done twice over for the rows of a
 window (section 5.2).
 
+The indexes of a multi-way join are complete from the start, by any of these strategies: those that no state of the old
+plan serves are sorted at once. Other probe orders need the same indexes, nearly always, so that nothing is computed:
+such a change is made by moving state.
+
 Where a distinct or an aggregate gets another input, because it is pushed below a join or pulled up again, its state is
 computed at once by moving state and by JISC: from the rows of a window, or from all results of the joins below it.
 """
@@ -63,7 +67,9 @@ def cheapest_migration(
     computed, looked_for = (
         _seconds_to_compute(*costs, coefficients, correction, is_on_demand) for is_on_demand in (False, True)
     )
-    replacing = coefficients.replacement * len(costs[1].nodes)
+    replacing = coefficients.replacement * sum(node.operators for node in costs[1].nodes)
+    indexing = _seconds_to_index(*costs, coefficients, correction)
+    is_at_once = "moving-state" in strategies and _can_put_off_nothing(*costs)
     rebuilding, inserting = _seconds_to_rebuild(*costs), _seconds_to_insert(*costs, coefficients)
     turns = _windows_per_span(sizes)
     twice = turns * float(costs[1].seconds.mean())
@@ -76,11 +82,13 @@ def cheapest_migration(
             continue
         if strategy.runs_both_plans:
             found.append(MigrationCost(name, replacing + twice, 0.0))
+        elif name == "jisc" and is_at_once:
+            continue
         elif name == "jisc":
             looking = _seconds_to_look(*costs, coefficients)
             at_once = replacing + rebuilding
-            pause = at_once + inserting
-            found.append(MigrationCost(name, at_once + _ON_DEMAND * computed, pause))
+            pause = at_once + inserting + indexing
+            found.append(MigrationCost(name, at_once + indexing + _ON_DEMAND * (computed - indexing), pause))
             found.append(MigrationCost(name, at_once + looked_for + looking, pause, {"as_published": True}))
         else:
             seconds = replacing + rebuilding + computed
@@ -111,19 +119,33 @@ def _brought(old: PlanCost, new: PlanCost, is_on_demand: bool) -> Iterator[_Brou
     for state in _states(new):
         if (state.tuples, state.key) not in had:
             is_computed = state.inputs > 1 and state.tuples not in had_tuples
-            yield _Brought(state, state.looked_for if is_computed and is_on_demand else state.held, is_computed)
+            is_partial = is_computed and is_on_demand and not state.is_index
+            yield _Brought(state, state.looked_for if is_partial else state.held, is_computed)
 
 
 def _seconds_to_compute(
     old: PlanCost, new: PlanCost, coefficients: CostCoefficients, correction: float, is_on_demand: bool
 ) -> float:
     """Tuples that no state has are computed and inserted; those that are kept by another key are sorted anew."""
-    total = 0.0
-    for brought in _brought(old, new, is_on_demand):
-        inputs = brought.state.inputs
-        computing = coefficients.per_tuple_out(inputs) if brought.is_computed else 0.0
-        total += brought.count * (computing + coefficients.per_tuple_in(inputs))
-    return correction * total
+    return correction * sum(_seconds_to_bring(brought, coefficients) for brought in _brought(old, new, is_on_demand))
+
+
+def _seconds_to_bring(brought: _Brought, coefficients: CostCoefficients) -> float:
+    inputs = brought.state.inputs
+    computing = coefficients.per_tuple_out(inputs) if brought.is_computed else 0.0
+    return brought.count * (computing + coefficients.per_tuple_in(inputs))
+
+
+def _seconds_to_index(old: PlanCost, new: PlanCost, coefficients: CostCoefficients, correction: float) -> float:
+    """Indexes of multi-way joins are complete from the start."""
+    brought = [one for one in _brought(old, new, is_on_demand=False) if one.state.is_index]
+    return correction * sum(_seconds_to_bring(one, coefficients) for one in brought)
+
+
+def _can_put_off_nothing(old: PlanCost, new: PlanCost) -> bool:
+    """Whether the new plan has multi-way joins, and all states that it lacks are indexes of these."""
+    has_indexes = any(state.is_index for state in _states(new))
+    return has_indexes and all(one.state.is_index for one in _brought(old, new, is_on_demand=False))
 
 
 def _seconds_to_rebuild(old: PlanCost, new: PlanCost) -> float:
@@ -135,13 +157,15 @@ def _seconds_to_rebuild(old: PlanCost, new: PlanCost) -> float:
 def _seconds_to_insert(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
     """States of inputs that the old plan does not have are always complete."""
     had = {state.tuples for state in _states(old)}
-    brought = [state for state in _states(new) if state.inputs == 1 and state.tuples not in had]
+    new_inputs = [state for state in _states(new) if state.inputs == 1 and state.tuples not in had]
+    brought = [state for state in new_inputs if not state.is_index]
     return sum(state.held * coefficients.per_tuple_in(1) for state in brought)
 
 
 def _seconds_to_look(old: PlanCost, new: PlanCost, coefficients: CostCoefficients) -> float:
     """Until the old tuples have ended, every partner looks whether its key has been computed."""
-    incomplete = [brought.state for brought in _brought(old, new, is_on_demand=True) if brought.is_computed]
+    brought = _brought(old, new, is_on_demand=True)
+    incomplete = [one.state for one in brought if one.is_computed and not one.state.is_index]
     return sum(state.partners * coefficients.per_tuple_in(1) for state in incomplete)
 
 

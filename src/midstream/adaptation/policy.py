@@ -37,6 +37,9 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     - ``regret``: a change is made when the time that was lost by not making it exceeds what it costs by this factor.
     - ``strategies``: the migration strategies it may choose from; the one with the least expected cost is taken.
     - ``longest_pause``: how many seconds a migration may keep results waiting, by its cost model.
+    - ``most_state_bytes``: how many bytes the states of the joins may take (on Spark, those of one cell), beside the
+      rows in their windows; None: as many as they like. By the cost model. A plan that takes more is not chosen if
+      another one takes less, and is changed at once if another one fits or takes much less (``least_gain``).
 
     ``coefficients`` are the seconds per step of the cost model; None: measured on this machine when the query starts.
     The same rows in the same pushes with the same ``seed`` and coefficients give the same decisions.
@@ -53,6 +56,7 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     regret: float = 1.0
     strategies: tuple[str, ...] = ("jisc", "moving-state", "gen-mig")
     longest_pause: float = 0.2
+    most_state_bytes: float | None = None
     coefficients: CostCoefficients | None = None
     seed: int = 0
 
@@ -68,8 +72,10 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise BadOption(f"{name} must be a whole number below 2^63, not {shown_number(value)}")
         for name, least_value in (
             ("measure_every", 0.0), ("measure_share", 0.0), ("deviations", 0.0), ("least_gain", 1.0),
-            ("least_saving", 0.0), ("regret", 0.0), ("longest_pause", 0.0),
+            ("least_saving", 0.0), ("regret", 0.0), ("longest_pause", 0.0), ("most_state_bytes", 0.0),
         ):  # fmt: skip
+            if getattr(self, name) is None and name == "most_state_bytes":
+                continue
             number = finite_number(getattr(self, name))
             if number is None or number < least_value:
                 given = shown_number(getattr(self, name))

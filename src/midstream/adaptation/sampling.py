@@ -37,6 +37,7 @@ from midstream.engine.operators.demand import DemandOperator
 from midstream.engine.operators.join import JoinOperator
 from midstream.engine.operators.join_side import JoinSide, Lookup
 from midstream.engine.operators.materialize import MaterializeOperator
+from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.engine.operators.relation import Relation
 from midstream.engine.operators.state_handle import StateInventory, StateKey
 from midstream.engine.operators.stateless import ColumnProjection, SelectOperator
@@ -64,14 +65,34 @@ Ends = Mapping[int, int]
 
 
 class JoinCounts(NamedTuple):
-    """How many tuples have entered a join, and how many it has produced."""
+    """What a join has done: counted from its start, or in one push."""
 
     entered: int
+    """Tuples of its inputs."""
+    inserted: int
+    """How often these were inserted: a multi-way join may have several indexes of an input."""
+    probes: int
+    """Lookups of a multi-way join, whose combined tuples visit one input after the other."""
+    found: int
+    """Tuples that were made, those on the way through a multi-way join included."""
     produced: int
+    """Tuples that left the join."""
+
+    @staticmethod
+    def of(join: JoinOperator | MultiJoinOperator) -> JoinCounts:
+        """What an operator has counted."""
+        counters = join.counters
+        entered, produced = counters.rows_in, counters.rows_out
+        if isinstance(join, JoinOperator):
+            return JoinCounts(entered, entered, 0, produced, produced)
+        indexes = sum(len(join.indexes_of(place)) for place in range(len(join.inputs)))
+        # A tuple on its way is looked up once for every input that it has yet to visit.
+        found = max(produced, counters.probes - entered + produced)
+        return JoinCounts(entered, entered * indexes // len(join.inputs), counters.probes, found, produced)
 
     def since(self, before: JoinCounts) -> JoinCounts:
         """What has come since then."""
-        return JoinCounts(self.entered - before.entered, self.produced - before.produced)
+        return JoinCounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @dataclass
@@ -125,8 +146,9 @@ class BlockSampler:
         self._unreduced = unreduced_fingerprint(block)
         self._states: StateInventory = box.states()
         self._windows = box.windows
-        operators = {operator.subplan: operator for operator in box.operators if isinstance(operator, JoinOperator)}
-        sides = {side.identity: side for operator in operators.values() for side in operator.sides}
+        operators = {o.subplan: o for o in box.operators if isinstance(o, JoinOperator | MultiJoinOperator)}
+        # Sides of joins, or indexes of multi-way joins: any of those with an input's tuples will do.
+        sides = {side.identity: side for o in operators.values() for side in o.states() if isinstance(side, JoinSide)}
         self._sides = [sides[leaf.identity] for leaf in self.graph.leaves]
         self._joins = {self.graph.mask_of(order): operators[join.fingerprint] for join, order in block_joins(block)}
         self._sources = [_Source(side) for side in self._sides]
@@ -146,9 +168,7 @@ class BlockSampler:
 
     def counts(self) -> dict[int, JoinCounts]:
         """What the joins of the plan in force have done, by the set of inputs that they join."""
-        return {
-            inputs: JoinCounts(join.counters.rows_in, join.counters.rows_out) for inputs, join in self._joins.items()
-        }
+        return {inputs: JoinCounts.of(join) for inputs, join in self._joins.items()}
 
     def new_rows(self, since: Ends) -> list[int]:
         """How many rows of each input arrived since then."""

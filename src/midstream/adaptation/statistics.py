@@ -16,6 +16,7 @@ import numpy as np
 
 from midstream.adaptation.reductions import ReductionSampler, reducers
 from midstream.adaptation.sampling import BlockSampler, JoinCounts
+from midstream.engine.operators.operator import Operator
 from midstream.execution.executor import Executor
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.coefficients import CostCoefficients
@@ -55,6 +56,8 @@ class QueryStatistics:
 
     def __init__(self) -> None:
         self._box: PlanExecutor | None = None
+        self._root: Operator | None = None
+        """Of the box, which may replace its operators."""
         self._samplers: list[BlockSampler] = []
         self._reductions: list[ReductionSampler] = []
         self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
@@ -65,8 +68,8 @@ class QueryStatistics:
         if len(boxes) > 1 or executor.is_migrating:
             self._box = None
             return False
-        if boxes[0] is not self._box:
-            self._box = boxes[0]
+        if boxes[0] is not self._box or self._box.root is not self._root:
+            self._box, self._root = boxes[0], boxes[0].root
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
             self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
             self._marks.clear()

@@ -64,7 +64,7 @@ def _value(name: str, text: str) -> Any:
         )  # fmt: skip
     if name == "strategies":
         return tuple(text.split(","))
-    kind = type(getattr(Adaptation(), name))
+    kind = float if name == "most_state_bytes" else type(getattr(Adaptation(), name))
     try:
         return kind(text)
     except ValueError:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from midstream.algebra.plan import Aggregate, Distinct, Plan, Project
+from midstream.algebra.plan import Aggregate, Distinct, MultiJoin, Plan, Project
 from midstream.planning.default_plan import default_plan
 from midstream.planning.equivalents import variants
 from midstream.planning.join_order.reorder_joins import join_graphs
 
 __all__ = [
     "MOST_SHAPES",
+    "compared_texts",
     "has_several_shapes",
     "join_orders_text",
     "plan_shapes",
@@ -80,3 +81,21 @@ def _below_joins(plan: Plan) -> Iterator[str]:
                 yield "distinct"
             elif isinstance(leaf, Aggregate):
                 yield "partial aggregates"
+
+
+def compared_texts(plan: Plan, other: Plan) -> tuple[str, str]:
+    """Two plans in words; where these are the same, with the probe orders that differ."""
+    text, other_text = plan_text(plan), plan_text(other)
+    if text != other_text or plan == other:
+        return text, other_text
+    orders, others = set(_probe_orders(plan)), set(_probe_orders(other))
+    own = [order for order in _probe_orders(plan) if order not in others]
+    new = [order for order in _probe_orders(other) if order not in orders]
+    return ", ".join([text, *own]), ", ".join([other_text, *new])
+
+
+def _probe_orders(plan: Plan) -> Iterator[str]:
+    for node in plan.walk():
+        if isinstance(node, MultiJoin):
+            for name, order in zip(node.names, node.probe_orders, strict=False):
+                yield f"{name} probes {' '.join(node.names[place] for place in order)}"

@@ -1,6 +1,6 @@
 """What plans cost: sizes of their intermediate results, seconds per step, and the search for the cheapest plan."""
 
-from midstream.planning.cost.cheapest_plan import cheapest_plan
+from midstream.planning.cost.cheapest_plan import braces_plan, cheapest_plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.explain_cost import explain_cost
 from midstream.planning.cost.join_search import cheapest_join_order
@@ -18,6 +18,7 @@ __all__ = [
     "Replicates",
     "Statistics",
     "StreamStatistics",
+    "braces_plan",
     "cheapest_join_order",
     "cheapest_plan",
     "explain_cost",

@@ -1,4 +1,4 @@
-"""Seconds per step: what a join tree's work consists of, and how long each kind of step takes on a machine."""
+"""Seconds per step: what the work of joins consists of, and how long each kind of step takes on a machine."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tuple that a join produces."""
     word_out: float = 2e-9
     """One word of such a tuple."""
+    probe: float = 30e-9
+    """One tuple of a multi-way join that visits one more input: it is sorted and looked up there, not inserted."""
     candidate: float = 4e-9
     """One pair of tuples whose condition is evaluated because no key finds it."""
     row: float = 100e-9
@@ -43,6 +45,10 @@ class CostCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def per_tuple_in(self, parts: int) -> float:
         """One tuple that enters a join, made of so many rows."""
         return self.tuple_in + self.word_in * (2 + parts)
+
+    def per_probe(self, parts: int) -> float:
+        """One tuple of a multi-way join that visits one more input, made of so many rows."""
+        return self.probe + self.word_in / 2 * (2 + parts)
 
     def per_tuple_out(self, parts: int) -> float:
         """One tuple that a join produces, made of so many rows."""

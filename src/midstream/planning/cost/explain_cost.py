@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from midstream.algebra.explain import explain
-from midstream.algebra.plan import Join, MultiJoin, Plan
+from midstream.algebra.plan import Plan
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.plan_cost import NodeCost, join_key, plan_cost
+from midstream.planning.cost.plan_cost import NodeCost, plan_cost
 from midstream.planning.cost.sizes import PlanSizes, standard_error
 from midstream.planning.join_order.join_graph import block_joins
 from midstream.planning.join_order.reorder_joins import join_blocks
 
-__all__ = ["explain_cost", "q_error"]
+__all__ = ["bytes_text", "explain_cost", "q_error"]
 
 
 def explain_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -> str:
@@ -19,18 +19,21 @@ def explain_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients) -
     if cost is None:
         return explain(plan)
     total = float(cost.seconds.mean())
-    nodes = {node.key: node for node in cost.nodes}
-    keys = {
-        join.fingerprint: join_key(block.fingerprint, order)
+    nodes = {(node.block or node.key, frozenset(node.inputs)): node for node in cost.nodes}
+    joins = {
+        join.fingerprint: (block.fingerprint, frozenset(order.aliases))
         for block in join_blocks(plan)
         for join, order in block_joins(block)
     }
 
     def describe(node: Plan) -> str:
-        found = nodes.get(keys[node.fingerprint] if isinstance(node, Join | MultiJoin) else node.fingerprint)
+        found = nodes.get(joins.get(node.fingerprint, (node.fingerprint, frozenset())))
         return node.label if found is None else f"{node.label}; {_described(found, sizes, total)}"
 
-    first = f"{1e6 * total / max(1, sizes.rows):,.3g} µs per row, from {sizes.rows:,} rows that arrived lately"
+    first = (
+        f"{1e6 * total / max(1, sizes.rows):,.3g} µs per row and {bytes_text(cost.state_bytes)} of join states, "
+        f"from {sizes.rows:,} rows that arrived lately"
+    )
     return f"{first}\n{explain(plan, describe)}"
 
 
@@ -42,6 +45,17 @@ def q_error(estimated: float, counted: float) -> float:
     """
     estimated, counted = max(1.0, estimated), max(1.0, counted)
     return max(estimated / counted, counted / estimated)
+
+
+def bytes_text(count: float) -> str:
+    """
+    >>> bytes_text(512), bytes_text(23_456_789)
+    ('512 bytes', '23.5 MB')
+    """
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{_number(count / factor)} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def _described(node: NodeCost, sizes: PlanSizes, total: float) -> str:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.plan_cost import join_cost
+from midstream.planning.cost.join_cost import join_cost
 from midstream.planning.cost.sizes import BlockSizes
 from midstream.planning.join_order.join_graph import JoinGraph, bits
 from midstream.planning.join_order.join_order import JoinOrder
 
-__all__ = ["MOST_SPLITS", "cheapest_join_order", "connected_sets"]
+__all__ = ["MOST_SPLITS", "cheapest_join_order", "cheapest_order_of", "connected_sets"]
 
 MOST_SPLITS = 20_000
 """Splits that dynamic programming tries: a chain of 30 inputs, a star of 11, eight inputs on one key."""
@@ -27,7 +27,7 @@ def cheapest_join_order(graph: JoinGraph, sizes: BlockSizes, coefficients: CostC
     """The order with the least mean cost, without avoidable cross products; of equals, the first found."""
     sizes = sizes.of_graph(graph)
     parts = graph.components(graph.everything)
-    chosen = [(_held(part, graph, sizes), _order_of(part, graph, sizes, coefficients)) for part in parts]
+    chosen = [(_held(part, graph, sizes), cheapest_order_of(part, graph, sizes, coefficients)) for part in parts]
     return JoinOrder.left_deep(order for _, order in sorted(chosen, key=lambda pair: pair[0]))
 
 
@@ -49,7 +49,8 @@ def connected_sets(graph: JoinGraph, within: int, most: int) -> list[int] | None
     return sorted(found, key=lambda inputs: (inputs.bit_count(), inputs))
 
 
-def _order_of(part: int, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients) -> JoinOrder:
+def cheapest_order_of(part: int, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients) -> JoinOrder:
+    """The cheapest order of a set of inputs that conditions connect; its places are those of the sizes."""
     if part & (part - 1) == 0:
         return JoinOrder.leaf(graph.names[part.bit_length() - 1])
     sets = connected_sets(graph, part, MOST_SPLITS // 4)

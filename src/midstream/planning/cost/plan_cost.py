@@ -1,8 +1,10 @@
 """What a plan costs: seconds of work for the rows of a span, node by node, from sizes and cost coefficients.
 
 A join pays for every tuple that enters it (looked up on the other side, inserted, merged), for every tuple that it
-produces, and for every pair that it must compare because no key finds partners. Operators on keys with slots (distinct,
-aggregate, difference) pay for each row that enters. Stateless operators are so much cheaper that they do not count.
+produces, and for every pair that it must compare because no key finds partners. A multi-way join pays for inserts into
+its indexes and for each lookup on the way of a tuple (``multi_join_cost``). What an eddy does is taken to be what the
+cheapest probe orders do, and STAIRs to be the cheapest tree. Operators on keys with slots (distinct, aggregate,
+difference) pay for each row that enters. Stateless operators are so much cheaper that they do not count.
 Sizes of blocks that were not measured are derived where that is possible (``planning/cost/derived_sizes``).
 """
 
@@ -13,17 +15,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from midstream.algebra.expressions import Call
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, MultiJoin, Plan, Union
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.derived_sizes import reducer_of, sizes_of_block
+from midstream.planning.cost.join_cost import join_cost
+from midstream.planning.cost.join_search import cheapest_order_of
+from midstream.planning.cost.multi_join_cost import MultiJoinSizes
+from midstream.planning.cost.probe_search import cheapest_probe_orders
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates, added
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
+from midstream.planning.join_order.stairs_order import STAIRS
 
-__all__ = ["InputState", "NodeCost", "PlanCost", "join_cost", "join_key", "plan_cost"]
+__all__ = ["InputState", "NodeCost", "PlanCost", "block_cost", "join_key", "plan_cost"]
 
-_COMPARISONS = frozenset({"<", "<=", ">", ">="})
+_WORD_BYTES = 8
+_INDEX_WORDS = 1.25
+"""Of each tuple in a join's state: the code of its key, and its share of the directory."""
+_ENDED = 1.15
+"""How many times the tuples that are valid a state holds: those that have ended are dropped when runs are merged."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,13 @@ class InputState:
     """How many of the tuples held now partners will look for that are yet to arrive, at most."""
     partners: float
     """How many partners arrive before the tuples held now have ended."""
+    is_index: bool = False
+    """Whether it is an index of a multi-way join: it is complete as soon as the plan is in force."""
+
+    @property
+    def bytes(self) -> float:
+        """What the state takes."""
+        return _ENDED * self.held * _WORD_BYTES * (2 + self.inputs + _INDEX_WORDS)
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,10 @@ class NodeCost:
     counted: int | None = None
     """How many tuples the join over these inputs really produced; None for other nodes, and if the plan in force does
     not join them."""
+    block: str = ""
+    """The fingerprint of a join's block; empty for other nodes."""
+    operators: float = 1.0
+    """How many operators it counts for, in every push and when it is made."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,11 @@ class PlanCost:
     @property
     def seconds(self) -> Replicates:
         return added(node.seconds for node in self.nodes)
+
+    @property
+    def state_bytes(self) -> float:
+        """What the states of the joins take, apart from the rows in their windows, which are there in every plan."""
+        return sum(state.bytes for node in self.nodes for state in node.states)
 
     def seconds_apart_from(self, other: PlanCost) -> Replicates:
         """The cost of the nodes that the other plan does not have."""
@@ -94,7 +120,7 @@ def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, push
             block = sizes_of_block(node, sizes)
             if block is None:
                 return None
-            nodes += _block_cost(node.fingerprint, graph, block.of_graph(graph), coefficients, pushes)
+            nodes += block_cost(node.fingerprint, graph, block.of_graph(graph), coefficients, pushes)
             entering |= _entering_inputs(graph, block.of_graph(graph), sizes)
             pending += graph.leaves
             continue
@@ -114,66 +140,79 @@ def join_key(block: str, order: JoinOrder) -> str:
     return f"{block} {sorted(sorted(part.aliases) for part in order.inputs)}"
 
 
-def join_cost(graph: JoinGraph, sizes: BlockSizes, left: int, right: int, coefficients: CostCoefficients) -> Replicates:
-    """The cost of a join of two sets of a block's inputs over the span, apart from what it costs in every push."""
-    both = left | right
-    produced = sizes.increment(both, graph)
-    seconds = produced * coefficients.per_tuple_out(both.bit_count())
-    for side in (left, right):
-        entering = sizes.increment(side, graph)
-        seconds = seconds + entering * coefficients.per_tuple_in(side.bit_count())
-    if not graph.are_linked_by_equality(left, right):
-        seconds = seconds + coefficients.candidate * _candidates(graph, sizes, left, right)
-    return seconds
-
-
-def _candidates(graph: JoinGraph, sizes: BlockSizes, left: int, right: int) -> Replicates:
-    """Pairs whose conditions are evaluated where no equality finds partners."""
-    if any(_is_range(predicate, graph, left, right) for predicate in graph.predicates(left, right)):
-        # Partners are found by a range of keys: mostly those that the condition lets through.
-        return 2 * sizes.increment(left | right, graph)
-    held = [sizes.held_tuples(side, graph) for side in (left, right)]
-    return sizes.increment(left, graph) * held[1] + sizes.increment(right, graph) * held[0]
-
-
-def _is_range(predicate: object, graph: JoinGraph, left: int, right: int) -> bool:
-    """Whether the predicate compares something of one side with something of the other."""
-    if not (isinstance(predicate, Call) and predicate.function in _COMPARISONS):
-        return False
-    read = [_mask(operand.relations, graph) for operand in predicate.operands]
-    return all(mask and (not mask & ~left or not mask & ~right) for mask in read)
-
-
-def _mask(relations: frozenset[str], graph: JoinGraph) -> int:
-    return sum(
-        1 << place
-        for place, base in enumerate(graph.bases)
-        if any(field.relation in relations for field in base.schema)
-    )
-
-
-def _block_cost(
-    block: str, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int
+def block_cost(
+    block: str, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int = 1
 ) -> Iterator[NodeCost]:
-    """The joins of a block, the topmost first."""
+    """The joins of a block, the topmost first. ``block`` is its name in the keys of nodes and states."""
     pending: list[JoinOrder] = [graph.order]
     while pending:
         order = pending.pop()
-        if order.sides is None:
+        if order.alias is not None:
             continue
-        left, right = (graph.mask_of(side) for side in order.sides)
-        both = left | right
-        yield NodeCost(
-            join_key(block, order),
-            tuple(_input_states(block, graph, sizes, order.sides)),
-            order.aliases,
-            sizes.increment(both, graph),
-            sizes.held_tuples(both, graph),
-            join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
-            sizes.is_measured(both),
-            counted=sizes.counted.get(both),
-        )
-        pending += order.sides
+        if order.parts is not None and order.routing in STAIRS:
+            order = cheapest_order_of(graph.mask_of(order), graph, sizes, coefficients)
+        if order.sides is None:
+            yield _multi_join(block, order, graph, sizes, coefficients, pushes)
+        else:
+            yield _join(block, order, graph, sizes, coefficients, pushes)
+        pending += order.inputs
+
+
+def _join(
+    block: str, order: JoinOrder, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int
+) -> NodeCost:
+    assert order.sides is not None
+    left, right = (graph.mask_of(side) for side in order.sides)
+    both = left | right
+    return NodeCost(
+        join_key(block, order),
+        tuple(_input_states(block, graph, sizes, order.sides)),
+        order.aliases,
+        sizes.increment(both, graph),
+        sizes.held_tuples(both, graph),
+        join_cost(graph, sizes, left, right, coefficients) + pushes * coefficients.operator,
+        sizes.is_measured(both),
+        counted=sizes.counted.get(both),
+        block=block,
+    )
+
+
+def _multi_join(
+    block: str, order: JoinOrder, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int
+) -> NodeCost:
+    assert order.parts is not None
+    names = [sorted(part.aliases) for part in order.parts]
+    join = MultiJoinSizes(graph, sizes, tuple(graph.mask_of(part) for part in order.parts))
+    if order.probe_orders:
+        place_of = {alias: place for place, part in enumerate(order.parts) for alias in part.aliases}
+        named = {place_of[root]: tuple(place_of[name] for name in others) for root, others in order.probe_orders}
+        orders = tuple(named[place] for place in range(len(order.parts)))
+    else:
+        orders = cheapest_probe_orders(join, coefficients)
+    # What counts is the way, not how the plan describes it.
+    ways = sorted((names[root], [names[place] for _, place in join.way(root, way)]) for root, way in enumerate(orders))
+    whole, operators = graph.mask_of(order), join.steps(orders)
+    return NodeCost(
+        f"{block} {order.routing} {ways if order.routing == 'fixed' else sorted(names)}",
+        tuple(_indexes(block, names, join, join.index_keys(orders))),
+        order.aliases,
+        sizes.increment(whole, graph),
+        sizes.held_tuples(whole, graph),
+        join.seconds(orders, coefficients) + pushes * coefficients.operator * operators,
+        sizes.is_measured(whole),
+        counted=sizes.counted.get(whole),
+        block=block,
+        operators=operators,
+    )
+
+
+def _indexes(
+    block: str, names: list[list[str]], join: MultiJoinSizes, keys: list[list[tuple[int, ...]]]
+) -> Iterator[InputState]:
+    for name, mask, by in zip(names, join.masks, keys, strict=True):
+        held = float(join.sizes.held_tuples(mask, join.graph).mean())
+        for key in by:
+            yield InputState(f"{block} {name}", key, mask.bit_count(), held, held, 0.0, is_index=True)
 
 
 def _input_states(

@@ -129,7 +129,7 @@ class BlockSizes:
             return self.increments[inputs]
         if inputs not in self._derived:
             held = self._held_of_larger(inputs, graph)
-            self._derived[inputs] = held * self._turnover(inputs)
+            self._derived[inputs] = held * self.turnover(inputs)
         return self._derived[inputs]
 
     def held_tuples(self, inputs: int, graph: JoinGraph) -> Replicates:
@@ -140,16 +140,16 @@ class BlockSizes:
         """
         if inputs in self.held_sets:
             return np.full_like(self.increments[inputs], self.held_sets[inputs])
-        turnover = self._turnover(inputs)
+        turnover = self.turnover(inputs)
         increment = self.increment(inputs, graph)
         return increment / turnover if turnover > 0 else np.zeros_like(increment)
 
     def life(self, inputs: int) -> float:
         """How many spans a tuple of the set lives."""
-        turnover = self._turnover(inputs)
+        turnover = self.turnover(inputs)
         return 1 / turnover if turnover > 0 else math.inf
 
-    def _turnover(self, inputs: int) -> float:
+    def turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
         return sum(self._turnover_of_one(place) for place in bits(inputs))
 
