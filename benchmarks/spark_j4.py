@@ -133,7 +133,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
             }
         )
     if chosen.sink in ("parquet", "delta") and chosen.check:
-        check(size, directory / "in", out / "out")
+        check(size, directory / "in", out / "out" if chosen.sink == "parquet" else files_of_table(out / "out"))
     state = state_bytes(out / "checkpoint")
     spark.stop()
     return {"seconds": seconds, "batches": batches, "results": batches[-1]["results"], "state_bytes": state}
@@ -204,6 +204,17 @@ def check(size: Size, inputs: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         found = checking.run(Task(str(inputs), size.batches, size.window, scratch, 0, options={"found": str(out)}))
     assert not any(found[name] for name in ("missing", "repeated", "wrong")), found
+
+
+def files_of_table(table: Path) -> Path:
+    """A directory with the files of a Delta table, and nothing else."""
+    from deltalake import DeltaTable
+
+    found = table.with_name("files of the table")
+    found.mkdir()
+    for uri in DeltaTable(table).file_uris():
+        os.link(uri, found / Path(uri).name)
+    return found
 
 
 def state_bytes(checkpoint: Path) -> list[int]:
