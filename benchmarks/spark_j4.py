@@ -34,6 +34,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ from benchmarks.j4 import COLUMNS, SIZES, STREAMS, Size, query
 from benchmarks.measuring import Bar, save
 from benchmarks.peers import checking
 from benchmarks.peers.task import Task
+from midstream.runtime.messages import CellFigures
 
 BATCHES = 12
 FULL = 4
@@ -89,9 +91,9 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     progress = live._report._progress
     take = progress.take
 
-    def note(cells: list[dict[str, Any]]) -> None:
+    def note(cells: list[CellFigures]) -> None:
         for cell in cells:
-            reported.setdefault(cell["batches"] - 1, []).append(cell)
+            reported.setdefault(cell.batches - 1, []).append(msgspec.to_builtins(cell))
         take(cells)
 
     progress.take = note  # type: ignore[method-assign]
