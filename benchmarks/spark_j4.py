@@ -34,6 +34,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ from benchmarks.j4 import COLUMNS, SIZES, STREAMS, Size, query
 from benchmarks.measuring import Bar, save
 from benchmarks.peers import checking
 from benchmarks.peers.task import Task
+from midstream.runtime.messages import CellFigures
 
 BATCHES = 12
 FULL = 4
@@ -89,9 +91,9 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
     progress = live._report._progress
     take = progress.take
 
-    def note(cells: list[dict[str, Any]]) -> None:
+    def note(cells: list[CellFigures]) -> None:
         for cell in cells:
-            reported.setdefault(cell["batches"] - 1, []).append(cell)
+            reported.setdefault(cell.batches - 1, []).append(msgspec.to_builtins(cell))
         take(cells)
 
     progress.take = note  # type: ignore[method-assign]
@@ -133,7 +135,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
             }
         )
     if chosen.sink in ("parquet", "delta") and chosen.check:
-        check(size, directory / "in", out / "out")
+        check(size, directory / "in", out / "out" if chosen.sink == "parquet" else files_of_table(out / "out"))
     state = state_bytes(out / "checkpoint")
     spark.stop()
     return {"seconds": seconds, "batches": batches, "results": batches[-1]["results"], "state_bytes": state}
@@ -204,6 +206,17 @@ def check(size: Size, inputs: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         found = checking.run(Task(str(inputs), size.batches, size.window, scratch, 0, options={"found": str(out)}))
     assert not any(found[name] for name in ("missing", "repeated", "wrong")), found
+
+
+def files_of_table(table: Path) -> Path:
+    """A directory with the files of a Delta table, and nothing else."""
+    from deltalake import DeltaTable
+
+    found = table.with_name("files of the table")
+    found.mkdir()
+    for uri in DeltaTable(table).file_uris():
+        os.link(uri, found / Path(uri).name)
+    return found
 
 
 def state_bytes(checkpoint: Path) -> list[int]:
