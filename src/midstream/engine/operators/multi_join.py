@@ -66,6 +66,8 @@ class MultiJoinOperator(Operator):
         self._entry_checks = [conjunction(own) if own else None for own in self._graph.selections]
         self._visits = Visits(self._graph, inputs, self.layout, chunk_rows, self.counters)
         self._results_per_row = 0.0
+        # Tuples of the input with the most neighbours come last: they meet all the others, and may choose whom first.
+        self._turns = sorted(range(len(inputs)), key=lambda place: self._graph.neighbours[place].bit_count())
         for place in range(len(inputs)):
             visited = 1 << place
             for other in plan.probe_orders[place] if plan.probe_orders else default_probe_order(self._graph, place):
@@ -138,9 +140,9 @@ class MultiJoinOperator(Operator):
         return True
 
     def _whole(self, entered: Sequence[Batch]) -> Iterator[Batch]:
-        for place, batch in enumerate(entered):
-            yield from self._combined(place, batch)
-            self._remember(place, batch)
+        for place in self._turns:
+            yield from self._combined(place, entered[place])
+            self._remember(place, entered[place])
         self._settle()
 
     def _slices(self, entered: Sequence[Batch], rows: int) -> Iterator[Batch]:
@@ -152,15 +154,15 @@ class MultiJoinOperator(Operator):
         results: list[Batch] = []
         found = 0
         remembered: list[tuple[JoinSide, NewTuples]] = []
-        for place, batch in enumerate(slice_):
-            for result in self._combined(place, batch):
+        for place in self._turns:
+            for result in self._combined(place, slice_[place]):
                 found += len(result)
                 results.append(result)
                 if found > limit:
                     for index, tuples in reversed(remembered):
                         index.state.take_back(tuples)
                     return None
-            remembered += self._remember(place, batch)
+            remembered += self._remember(place, slice_[place])
         self._settle()
         return results
 
