@@ -7,9 +7,9 @@ a new tuple visits the other inputs one after the other, together with the partn
       new a ──▶ ⟨a⟩ ──visit b──▶ ⟨a b⟩ ──visit c──▶ ⟨a b c⟩ ──▶ results
       new b ──▶ ⟨b⟩ ──visit c──▶ ⟨b c⟩ ──visit a──▶ ⟨a b c⟩ ──▶ results
 
-In which order, a router decides (see ``routing``). The inputs of a push take turns: all new tuples of the first visit
-the others, then they are remembered, then come those of the second. So each result is made once, by the part of it
-that comes last.
+In which order, a router decides (see ``routing``); how partners are found, ``visits`` knows. The inputs of a push take
+turns: all new tuples of the first visit the others, then they are remembered, then come those of the second. So each
+result is made once, by the part of it that comes last. Small groups wait for others that have visited the same inputs.
 
 State: the tuples of each input, in an *index* for each key by which they are looked up; no combined tuples. A tuple is
 dropped when no other input can bring a partner any more. An index is a join side, with the state key of one, so that
