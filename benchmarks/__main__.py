@@ -14,6 +14,7 @@ NAMES = [
     "yang_2008",
     "isqd",
     "adaptation",
+    "executors",
     "flights",
     "output_during_migration",
     "deployment_planner",

@@ -148,10 +148,13 @@ def in_step(
     changes: Mapping[int, Plan],
     ways: Mapping[str, Way | None],
     repeats: int,
+    plans: Mapping[str, Plan] | None = None,
+    own_changes: Mapping[str, Mapping[int, Plan]] | None = None,
 ) -> InStep:
     """Runs that differ in how they change their plan, before the pushes numbered; that is part of those pushes' time.
 
-    The way None does not change it.
+    The way None does not change it. ``plans`` are those of runs that have another one from the start, and
+    ``own_changes`` those that they change to. All in processor time.
 
     Every push is given to all of them before the next one, in an order that rotates: what disturbs the machine for
     longer than a push disturbs all alike. A way given under two names shows how far equal work differs.
@@ -161,7 +164,7 @@ def in_step(
     metrics: dict[str, dict[str, Any]] = {}
     names = list(ways)
     for repeat in range(repeats):
-        runs = {name: query.run_locally(plan) for name in names}
+        runs = {name: query.run_locally((plans or {}).get(name, plan)) for name in names}
         rows = {name: [] for name in names}
         for each in seconds.values():
             each.append([])
@@ -171,12 +174,12 @@ def in_step(
             for number, batch in enumerate(batches):
                 turn = (number + repeat) % len(names)
                 for name in names[turn:] + names[:turn]:
-                    start = time.perf_counter()
-                    way = ways[name]
-                    if way is not None and number in changes:
-                        runs[name].migrate(changes[number], way.strategy, **way.options)
+                    start = time.process_time()
+                    way, to = ways[name], (own_changes or {}).get(name, changes)
+                    if way is not None and number in to:
+                        runs[name].migrate(to[number], way.strategy, **way.options)
                     results = runs[name].push(batch)
-                    seconds[name][-1].append(time.perf_counter() - start)
+                    seconds[name][-1].append(time.process_time() - start)
                     rows[name].append(results.num_rows)
         finally:
             gc.enable()

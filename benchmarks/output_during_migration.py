@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.figures import PaperFigure, describe, new_figure, save_figure
-from benchmarks.jisc_2014 import Chain
+from benchmarks.jisc_2014_chain import Chain
 from benchmarks.measuring import Bar
 from benchmarks.migrating import WAYS, in_step
 

@@ -404,10 +404,10 @@ EXECUTORS = tuple(
     Breakage(name, file, right, wrong, "executors")
     for name, file, right, wrong in (
         ("rows of a push are remembered before others have visited", MULTI_JOIN,
-         "        for place, batch in enumerate(entered):\n            yield from self._combined(place, batch)\n"
-         "            self._remember(place, batch)\n",
-         "        for place, batch in enumerate(entered):\n            self._remember(place, batch)\n"
-         "        for place, batch in enumerate(entered):\n            yield from self._combined(place, batch)\n"),
+         "        for place in self._turns:\n            yield from self._combined(place, entered[place])\n"
+         "            self._remember(place, entered[place])\n",
+         "        for place in self._turns:\n            self._remember(place, entered[place])\n"
+         "        for place in self._turns:\n            yield from self._combined(place, entered[place])\n"),
         ("only the first index gets new rows", MULTI_JOIN,
          "for index in self._visits.indexes[place].values()] if len(batch) else []",
          "for index in list(self._visits.indexes[place].values())[:1]] if len(batch) else []"),

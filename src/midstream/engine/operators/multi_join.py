@@ -7,9 +7,9 @@ a new tuple visits the other inputs one after the other, together with the partn
       new a ──▶ ⟨a⟩ ──visit b──▶ ⟨a b⟩ ──visit c──▶ ⟨a b c⟩ ──▶ results
       new b ──▶ ⟨b⟩ ──visit c──▶ ⟨b c⟩ ──visit a──▶ ⟨a b c⟩ ──▶ results
 
-In which order, a router decides (see ``routing``). The inputs of a push take turns: all new tuples of the first visit
-the others, then they are remembered, then come those of the second. So each result is made once, by the part of it
-that comes last.
+In which order, a router decides (see ``routing``); how partners are found, ``visits`` knows. The inputs of a push take
+turns: all new tuples of the first visit the others, then they are remembered, then come those of the second. So each
+result is made once, by the part of it that comes last. Small groups wait for others that have visited the same inputs.
 
 State: the tuples of each input, in an *index* for each key by which they are looked up; no combined tuples. A tuple is
 dropped when no other input can bring a partner any more. An index is a join side, with the state key of one, so that
@@ -88,6 +88,8 @@ class MultiJoinOperator(Operator):
         self._filter: VisitFilter | None = None
         if filter_options is not None:
             self._filter = VisitFilter(self._graph, layouts, self.layout, self._held, filter_options)
+        # Tuples of the input with the most neighbours come last: they meet all the others, and may choose whom first.
+        self._turns = sorted(range(len(inputs)), key=lambda place: self._graph.neighbours[place].bit_count())
         for place in range(len(inputs)):
             visited = 1 << place
             for other in plan.probe_orders[place] if plan.probe_orders else default_probe_order(self._graph, place):
@@ -169,9 +171,9 @@ class MultiJoinOperator(Operator):
         return True
 
     def _whole(self, entered: Sequence[Batch]) -> Iterator[Batch]:
-        for place, batch in enumerate(entered):
-            yield from self._combined(place, batch)
-            self._remember(place, batch)
+        for place in self._turns:
+            yield from self._combined(place, entered[place])
+            self._remember(place, entered[place])
         self._settle()
 
     def _slices(self, entered: Sequence[Batch], rows: int) -> Iterator[Batch]:
@@ -183,15 +185,15 @@ class MultiJoinOperator(Operator):
         results: list[Batch] = []
         found = 0
         remembered: list[tuple[JoinSide, NewTuples]] = []
-        for place, batch in enumerate(slice_):
-            for result in self._combined(place, batch):
+        for place in self._turns:
+            for result in self._combined(place, slice_[place]):
                 found += len(result)
                 results.append(result)
                 if found > limit:
                     for index, tuples in reversed(remembered):
                         index.state.take_back(tuples)
                     return None
-            remembered += self._remember(place, batch)
+            remembered += self._remember(place, slice_[place])
         self._settle()
         return results
 
