@@ -6,7 +6,8 @@
 Each workload runs with adaptation, and with every plan without a cross product (of more than 15, a sample) as a static
 plan, in the same process, one after the other. Times are processor times of the pushes, calibration not included
 (it is done once per process). The regret is what adaptation takes beyond the best static plan of each phase, switching
-included.
+included. Competitors beside static plans are a multi-way join with default probe orders, an eddy, STAIRs where they can
+be run, and a clairvoyant that migrates to the best static plan of each phase when it begins.
 """
 
 from benchmarks.adaptation.evaluation import main

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -17,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Tables, Workload, steady, workloads
+from benchmarks.adaptation.competitors import Measured, clairvoyant, measured, phase_seconds, self_routing, table
+from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
 from midstream.algebra.plan import Join, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.shapes import join_orders_text
-from midstream.runtime.local_run import LocalRun
 
 __all__ = ["main"]
 
@@ -59,11 +56,11 @@ def main(arguments: Sequence[str] = ()) -> bool:
         found = []
         for result in pool.map(partial(evaluated, policy=policy), names):
             found.append(result)
-            print(line(result), flush=True)
+            print(line(result), table(result), sep="\n", flush=True)
         if options.only is not None:
             return True
         found.append(pool.submit(against_adversary, policy).result())
-        print(line(found[-1]), flush=True)
+        print(line(found[-1]), table(found[-1]), sep="\n", flush=True)
         seeds = range(options.seeds)
         quiet = _together(list(pool.map(partial(nothing_changes, policy=policy), seeds)))
         print(f"nothing changes: {quiet}", flush=True)
@@ -84,33 +81,40 @@ def main(arguments: Sequence[str] = ()) -> bool:
 
 def _workload(name: str) -> Workload:
     """A workload, in a process that may have run none: compiled kernels are loaded by the first query."""
-    _measured(steady(2 * WINDOW_PUSHES), adapt=Adaptation(coefficients=CostCoefficients()))
+    measured(steady(2 * WINDOW_PUSHES), adapt=Adaptation(coefficients=CostCoefficients()))
     return next(workload for workload in workloads() if workload.name == name)
 
 
 def evaluated(name: str, policy: Adaptation) -> dict[str, Any]:
     """All static plans and the adaptive query on a workload, by phase."""
     workload = _workload(name)
-    return _compared(workload, _measured(workload, adapt=policy))
+    return _compared(workload, measured(workload, adapt=policy))
 
 
 def against_adversary(policy: Adaptation) -> dict[str, Any]:
     """Streams that turn against every plan that was chosen."""
     adversary = Adversary()
     run = adversary.query.run_locally(adapt=policy)
-    measured = _Measured(run).push(adversary.tables(1, lambda: len(run.history())))
+    measured = Measured(run).push(adversary.tables(1, lambda: len(run.history())))
     return _compared(adversary.workload(), measured)
 
 
-def _compared(workload: Workload, ours: _Measured) -> dict[str, Any]:
+def _compared(workload: Workload, ours: Measured) -> dict[str, Any]:
     """What an adaptive run did, beside all static plans."""
     default = join_orders_text(workload.query.plan())
-    by_plan = {join_orders_text(plan): _measured(workload, plan=plan) for plan in _static_plans(workload)}
-    static = {name: _phase_seconds(workload, theirs.times) for name, theirs in by_plan.items()}
+    plans = {join_orders_text(plan): plan for plan in _static_plans(workload)}
+    by_plan = {name: measured(workload, plan=plan) for name, plan in plans.items()}
+    static = {name: phase_seconds(workload, theirs.times) for name, theirs in by_plan.items()}
     best_by_phase = [min(seconds[phase] for seconds in static.values()) for phase in range(len(workload.phases))]
     totals = {name: theirs.seconds for name, theirs in by_plan.items()}
     best_static = by_plan[min(totals, key=lambda name: totals[name])]
-    adaptive = _phase_seconds(workload, ours.times)
+    adaptive = phase_seconds(workload, ours.times)
+    runs = {"adaptive": ours, "best static plan": best_static, "default plan": by_plan[default]}
+    runs |= self_routing(workload)
+    competitors = {"clairvoyant": clairvoyant(workload, static, plans)}
+    competitors |= {name: {"seconds": r.seconds, "most_state_bytes": r.most_state_bytes} for name, r in runs.items()}
+    for figures in competitors.values():
+        figures["regret"] = figures["seconds"] / sum(best_by_phase) - 1
     decisions = ours.run.decisions()
     changes = [decision for decision in decisions if decision.outcome == "changed"]
     switching = [decision.migration for decision in changes]
@@ -130,6 +134,7 @@ def _compared(workload: Workload, ours: _Measured) -> dict[str, Any]:
         "regret": sum(adaptive) / sum(best_by_phase) - 1,
         "regret_without_switching": (sum(adaptive) - sum(switching)) / sum(best_by_phase) - 1,
         "best_static": best_static.seconds,
+        "competitors": dict(sorted(competitors.items(), key=lambda item: item[1]["seconds"])),
         "worst_static": max(totals.values()),
         "default_static": totals[default],
         "against_best_static": sum(adaptive) / best_static.seconds,
@@ -148,8 +153,8 @@ def _compared(workload: Workload, ours: _Measured) -> dict[str, Any]:
 def nothing_changes(seed: int, policy: Adaptation) -> tuple[int, float]:
     """The same streams for a long time, from the best plan on: false migrations, and what watching costs."""
     always = steady(STEADY_WINDOWS * WINDOW_PUSHES)
-    best = min(_static_plans(always), key=lambda p: _measured(always, plan=p, pushes=4 * WINDOW_PUSHES).seconds)
-    alone, watched = _measured(always, plan=best, seed=seed), _measured(always, plan=best, adapt=policy, seed=seed)
+    best = min(_static_plans(always), key=lambda p: measured(always, plan=p, pushes=4 * WINDOW_PUSHES).seconds)
+    alone, watched = measured(always, plan=best, seed=seed), measured(always, plan=best, adapt=policy, seed=seed)
     return len(watched.run.history()), watched.seconds / alone.seconds - 1
 
 
@@ -164,7 +169,7 @@ def ablations(name: str, policy: Adaptation) -> dict[str, tuple[float, int]]:
     workload = _workload(name)
     found = {}
     for ablation, options in ABLATIONS.items():
-        ours = _measured(workload, adapt=msgspec.structs.replace(policy, **options))
+        ours = measured(workload, adapt=msgspec.structs.replace(policy, **options))
         found[ablation] = ours.seconds, len(ours.run.history())
     return found
 
@@ -190,40 +195,6 @@ def _static_plans(workload: Workload) -> list[Plan]:
 
 def _has_cross_product(plan: Plan) -> bool:
     return any(isinstance(node, Join) and not node.predicates for node in plan.walk())
-
-
-@dataclass
-class _Measured:
-    """A run, with the processor seconds of each push and the most that its state took."""
-
-    run: LocalRun
-    times: list[float] = field(default_factory=list)
-    most_state_bytes: int = 0
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.times)
-
-    def push(self, pushes: Iterable[Tables]) -> _Measured:
-        gc.collect()
-        for tables in pushes:
-            began = time.process_time()
-            for _ in self.run.push_in_chunks(tables):
-                pass
-            self.times.append(time.process_time() - began)
-            self.most_state_bytes = max(self.most_state_bytes, self.run.metrics()["state_bytes"])
-        return self
-
-
-def _measured(
-    workload: Workload, plan: Plan | None = None, adapt: Any = "off", seed: int = 1, pushes: int | None = None
-) -> _Measured:
-    return _Measured(workload.query.run_locally(plan, adapt=adapt)).push(islice(workload.tables(seed), pushes))
-
-
-def _phase_seconds(workload: Workload, times: list[float]) -> list[float]:
-    ends = [*workload.phases[1:], workload.pushes]
-    return [sum(times[first:last]) for first, last in zip(workload.phases, ends, strict=True)]
 
 
 def _delays(workload: Workload, changes: list[int]) -> list[float]:

@@ -3,7 +3,7 @@
 The joins differ in how many tuples enter, how wide these are and how many results they have; some are multi-way joins,
 whose lookups are apart from inserts. Least squares over their
 times give the seconds per step; a coefficient that would be negative, because the joins cannot tell it apart, keeps
-its share of the default. It takes about a second, once per process.
+its share of the default. It takes a second or two, once per process.
 """
 
 from __future__ import annotations
