@@ -112,14 +112,33 @@ def seconds_of(join: MultiJoinSizes, root: int, order, costs: CostCoefficients) 
     return sum(float(join.lookup(visited, place, costs).mean()) for visited, place in join.way(root, order))
 
 
+def test_pairs_that_only_one_of_two_keys_finds_are_compared():
+    """In a cycle of three, the last input is looked up by the key of one of the others."""
+    graph, _ = block(3, "cycle")
+    singles = {1 << place: np.array([100.0]) for place in range(3)}
+    pairs = {0b011: np.array([400.0]), 0b110: np.array([600.0]), 0b101: np.array([1_000.0]), 0b111: np.array([10.0])}
+    join = MultiJoinSizes(graph, BlockSizes(graph.names, (1_000.0,) * 3, singles | pairs), (1, 2, 4))
+    compared = CostCoefficients(**(NOTHING | {"candidate": 1.0}))
+    # A tenth is new: 2,000 pairs of the first two, each with 5 partners by the key of the first.
+    assert join.lookup(0b011, 2, compared) == pytest.approx(2_000 * 5)
+    assert join.mean_lookup(0b011, 2, compared) == pytest.approx(2_000 * 5)
+    assert join.lookup(0b001, 1, compared) == pytest.approx(0)
+
+
 def test_many_inputs_get_probe_orders_with_bounded_work(monkeypatch):
     graph, _ = block(16, "clique")
     sizes = BlockSizes(graph.names, (100.0,) * 16, {1 << place: np.array([10.0]) for place in range(16)})
     looked_up = []
-    lookup = MultiJoinSizes.lookup
-    monkeypatch.setattr(MultiJoinSizes, "lookup", lambda *a: looked_up.append(1) or lookup(*a))
+    lookup = MultiJoinSizes.mean_lookup
+
+    def counting(*arguments) -> float:
+        looked_up.append(1)
+        assert len(looked_up) <= 2 * probe_search.MOST_LOOKUPS
+        return lookup(*arguments)
+
+    monkeypatch.setattr(MultiJoinSizes, "mean_lookup", counting)
     orders = cheapest_probe_orders(MultiJoinSizes(graph, sizes, tuple(1 << i for i in range(16))), CostCoefficients())
-    assert len(looked_up) <= 2 * probe_search.MOST_LOOKUPS
+    assert looked_up
     assert all(sorted((root, *order)) == list(range(16)) for root, order in enumerate(orders))
 
 
@@ -175,6 +194,9 @@ def test_braces_in_force_get_other_probe_orders_and_keep_what_is_as_good():
     better = cheapest_plan(in_force, sizes, costs, changing=1.0)
     assert "b probes c" in str(better)
     assert cheapest_plan(better, sizes, costs, changing=1.0) == better
+    for order in ("a b c d", "b c a d", "d (a (b c))"):
+        # As many tuples of a and b as of b and c.
+        assert chosen(sizes_of_chain(cd=1e5, bcd=1e5), order) == order
 
 
 def test_routing_by_an_eddy_stays():

@@ -150,7 +150,7 @@ class MultiJoinSizes:
         if not has_others:
             return 0 * found
         without = self._mean_begun(neighbour)
-        return found + entering * begun(neighbour | there) / without if without > 0 else found
+        return entering * begun(neighbour | there) / without if without > 0 else found
 
     def _mean_held(self, inputs: int) -> float:
         return float(self.sizes.held_tuples(inputs, self.graph).mean())
