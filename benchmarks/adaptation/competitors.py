@@ -17,9 +17,6 @@ from typing import Any
 
 from benchmarks.adaptation.workloads import Tables, Workload
 from midstream.algebra.plan import Plan
-from midstream.engine.operators.multi_join import MultiJoinOperator
-from midstream.engine.operators.routing import EddyRouter
-from midstream.errors import MidstreamError
 from midstream.planning.join_order.reorder_joins import join_graphs
 from midstream.runtime.local_run import LocalRun
 
@@ -80,21 +77,8 @@ def self_routing(workload: Workload) -> dict[str, Measured]:
     braces = "{" + " ".join(names) + "}"
     found = {"fixed M-join": measured(workload, workload.query.plan(braces))}
     for routing in ("eddy", "stairs"):
-        plan = workload.query.plan(braces, routing=routing)  # type: ignore[arg-type]
-        if _can_run(workload, plan, routing):
-            found[routing] = measured(workload, plan)
+        found[routing] = measured(workload, workload.query.plan(f"{braces}:{routing}"))
     return found
-
-
-def _can_run(workload: Workload, plan: Plan, routing: str) -> bool:
-    """Whether there is an executor for this routing: STAIRs keep intermediate results, unlike an eddy."""
-    try:
-        run = workload.query.run_locally(plan)
-    except (MidstreamError, NotImplementedError):
-        return False
-    operators = [operator for box in run._cell.executor.boxes() for operator in box.operators]
-    eddies = [o for o in operators if isinstance(o, MultiJoinOperator) and isinstance(o.router, EddyRouter)]
-    return routing == "eddy" or not eddies
 
 
 def clairvoyant(workload: Workload, static: Mapping[str, list[float]], plans: Mapping[str, Plan]) -> dict[str, Any]:

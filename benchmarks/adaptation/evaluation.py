@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.adaptation.competitors import Measured, clairvoyant, measured, phase_seconds, self_routing, table
+from benchmarks.adaptation.parts import Parts
 from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
@@ -39,6 +40,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no regret rule": {"regret": 0.0},
     "neither": {"deviations": 0.0, "regret": 0.0, "least_gain": 1.0, "least_saving": 0.0},
 }
+_ADVERSARY = "alternating, by an adversary"
 ABLATED = ("steps", "bursts", "alternating, every 0.2 windows", "steps, Zipf 1")
 
 
@@ -48,33 +50,44 @@ def main(arguments: Sequence[str] = ()) -> bool:
     parser.add_argument("--only", nargs="*", default=None, help="names of workloads, or their beginnings")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs in which nothing changes")
     parser.add_argument("--processes", type=int, default=2, help="at once; processor time is measured")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="use parts again that are kept in benchmarks/results/adaptation, if the sources are as they were then",
+    )
     options = parser.parse_args(list(arguments))
     coefficients = calibrate()
     policy = Adaptation(coefficients=coefficients)
     names = [w.name for w in workloads() if options.only is None or w.name.startswith(tuple(options.only))]
+    parts = Parts("adaptation", options.resume)
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        found = []
-        for result in pool.map(partial(evaluated, policy=policy), names):
-            found.append(result)
-            print(line(result), table(result), sep="\n", flush=True)
-        if options.only is not None:
-            return True
-        found.append(pool.submit(against_adversary, policy).result())
-        print(line(found[-1]), table(found[-1]), sep="\n", flush=True)
-        seeds = range(options.seeds)
-        quiet = _together(list(pool.map(partial(nothing_changes, policy=policy), seeds)))
-        print(f"nothing changes: {quiet}", flush=True)
-        ablated = {}
-        for name, results in zip(ABLATED, pool.map(partial(ablations, policy=policy), ABLATED), strict=True):
-            best = next(result for result in found if result["workload"] == name)
-            ablated[name] = {policy_name: _beside(best, *each) for policy_name, each in results.items()}
-            print(f"{name}: {ablated[name]}", flush=True)
+        work: dict[str, Callable[[], Any]] = {name: partial(evaluated, name, policy) for name in names}
+        if options.only is None:
+            work[_ADVERSARY] = partial(against_adversary, policy)
+            work |= {f"nothing changes {seed}": partial(nothing_changes, seed, policy) for seed in range(options.seeds)}
+            work |= {f"ablations, {name}": partial(ablations, name, policy) for name in ABLATED}
+        known = {part: parts.known(part) for part in work}
+        running = {part: pool.submit(task) for part, task in work.items() if known[part] is None}
+        for part in work:
+            if part in running:
+                known[part] = parts.keep(part, running[part].result())
+            result = known[part]
+            print(f"{line(result)}\n{table(result)}" if "workload" in result else f"{part}: {result}", flush=True)
+    if options.only is not None:
+        return True
+    found = [known[part] for part in (*names, _ADVERSARY)]
+    quiet = _together([known[f"nothing changes {seed}"] for seed in range(options.seeds)])
+    ablated = {
+        name: {policy_name: _beside(known[name], *each) for policy_name, each in known[f"ablations, {name}"].items()}
+        for name in ABLATED
+    }
     figures, bars = _figures(found, quiet)
     details = {
         "workloads": found,
         "nothing changes": quiet,
         "ablations": ablated,
         "coefficients": msgspec.structs.asdict(coefficients),
+        "commits": parts.commits(),
     }
     return save("adaptation", figures, *bars, details=details)
 

@@ -1,0 +1,51 @@
+"""Parts of an evaluation that takes long, kept as they are done: an interrupted run can be resumed.
+
+A part is used again if neither the sources nor the evaluation have changed since the commit at which it was measured.
+Each says at which commit that was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import RESULTS, write_results
+
+__all__ = ["Parts"]
+
+MEASURED = ("src", "benchmarks/adaptation", "benchmarks/flights.py")
+
+
+class Parts:
+    """The parts in a folder of ``benchmarks/results``."""
+
+    def __init__(self, name: str, resume: bool) -> None:
+        self._folder = RESULTS / name
+        self._resume = resume
+
+    def known(self, part: str) -> Any:
+        """What was measured of a part; None if it is to be measured."""
+        path = self._path(part)
+        if not self._resume or not path.exists():
+            return None
+        kept = json.loads(path.read_text())
+        commit = kept["environment"]["commit"]
+        same = subprocess.run(["git", "diff", "--quiet", commit, "--", *MEASURED], check=False, capture_output=True)
+        return kept["measured"] if same.returncode == 0 else None
+
+    def keep(self, part: str, measured: Any) -> Any:
+        """Keep what was measured, and give it as it will be read again."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_results(self._path(part), {"part": part, "measured": measured})
+        return json.loads(self._path(part).read_text())["measured"]
+
+    def commits(self) -> dict[str, str]:
+        """At which commit each part was measured."""
+        kept = (json.loads(path.read_text()) for path in sorted(self._folder.glob("*.json")))
+        return {one["part"]: one["environment"]["commit"] for one in kept}
+
+    def _path(self, part: str) -> Path:
+        return self._folder / (re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") + ".json")
