@@ -22,9 +22,7 @@ def test_executors_change_into_each_other_with_restarts(spark, tmp_path, cells, 
     query = ContinuousQuery(TEXT, STREAMS)
 
     def start():
-        live = query.run_on_spark(
-            feed.frames(spark), plan="{a b c}:eddy", cells=cells, control_dir=tmp_path / "control"
-        )
+        live = query.run_on_spark(feed.frames(spark), plan="(a b) c", cells=cells, control_dir=tmp_path / "control")
         writer = live.results.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         return live, writer.start(str(tmp_path / "out"))
 
