@@ -157,7 +157,8 @@ def in_step(
     ``own_changes`` those that they change to. All in processor time.
 
     Every push is given to all of them before the next one, in random order: what disturbs the machine for longer than
-    a push disturbs all alike, and none always finds the caches as the same other has left them. A way given under two names shows how far equal work differs.
+    a push disturbs all alike, and none always finds the caches as the same other has left them. A way given under two
+    names shows how far equal work differs.
     """
     seconds: dict[str, list[list[float]]] = {name: [] for name in ways}
     rows: dict[str, list[int]] = {}
