@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 __all__ = ["PaperFigure", "describe", "fitted_power", "new_figure", "save_figure"]
 
@@ -54,6 +54,7 @@ def describe(axes: Axes, title: str, x: str, y: str, *, legend: bool = True, fro
         axes.set_ylim(bottom=0)
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log":
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             axis.set_minor_formatter(NullFormatter())
     if legend:

@@ -156,14 +156,16 @@ def in_step(
     The way None does not change it. ``plans`` are those of runs that have another one from the start, and
     ``own_changes`` those that they change to. All in processor time.
 
-    Every push is given to all of them before the next one, in an order that rotates: what disturbs the machine for
-    longer than a push disturbs all alike. A way given under two names shows how far equal work differs.
+    Every push is given to all of them before the next one, in random order: what disturbs the machine for longer than
+    a push disturbs all alike, and none always finds the caches as the same other has left them. A way given under two
+    names shows how far equal work differs.
     """
     seconds: dict[str, list[list[float]]] = {name: [] for name in ways}
     rows: dict[str, list[int]] = {}
     metrics: dict[str, dict[str, Any]] = {}
     names = list(ways)
-    for repeat in range(repeats):
+    random = np.random.default_rng(0)
+    for _ in range(repeats):
         runs = {name: query.run_locally((plans or {}).get(name, plan)) for name in names}
         rows = {name: [] for name in names}
         for each in seconds.values():
@@ -172,8 +174,7 @@ def in_step(
         gc.disable()
         try:
             for number, batch in enumerate(batches):
-                turn = (number + repeat) % len(names)
-                for name in names[turn:] + names[:turn]:
+                for name in random.permutation(names).tolist():
                     start = time.process_time()
                     way, to = ways[name], (own_changes or {}).get(name, changes)
                     if way is not None and number in to:

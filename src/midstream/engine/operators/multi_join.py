@@ -45,7 +45,7 @@ __all__ = ["MultiJoinOperator"]
 
 
 _SMALL_GROUP_ROWS = 2_048
-"""Fewer tuples wait for others that have visited the same inputs: a visit costs as much as its first thousand."""
+"""Fewer tuples wait for others that have visited the same inputs: a visit costs as much as its first two thousand."""
 
 
 _Way = tuple[int, int]
