@@ -17,7 +17,7 @@ from benchmarks.jisc_2014_chain import CASES, NOISE, Chain
 from benchmarks.jisc_2014_transitions import first_output, frequencies
 from benchmarks.measuring import Bar
 from benchmarks.migrating import WAYS, Way, in_step
-from benchmarks.routed import CACQ, STAIRS, eddy_plan, stairs_note, stairs_plan, stairs_run
+from benchmarks.routed import CACQ, STAIRS, eddy_plan, stairs_plan
 
 # Figures 7 and 8: the migration stage.
 
@@ -35,7 +35,7 @@ def stage_seconds(chain: Chain, case: str, repeats: int) -> tuple[dict[str, floa
     batches = chain.batches(chain.window, 2 + 2 * per_window)
     ways: dict[str, Way | None] = {name: WAYS[name] for name in STAGE_WAYS} | {"jisc again": WAYS["jisc"], "cacq": None}
     plans, own_changes = {"cacq": eddy_plan(query, chain.names)}, {}
-    for name, (_, way) in STAIRS.items() if stairs_run() else ():
+    for name, (_, way) in STAIRS.items():
         ways[name] = way
         plans[name] = stairs_plan(query, chain.names, name)
         own_changes[name] = {3: stairs_plan(query, chain.new_order(case), name)}
@@ -56,8 +56,7 @@ def stage_seconds(chain: Chain, case: str, repeats: int) -> tuple[dict[str, floa
     point["over default"] = point["parallel-track 1W"] / point["jisc 1W"]
     point["over moving state"] = point["moving-state 2W"] / point["jisc 2W"]
     point["over cacq"] = point["cacq 2W"] / point["jisc 2W"]
-    if "stairs" in ways:
-        point["jisc on stairs over stairs"] = point["stairs 2W"] / point["jisc-on-stairs 2W"]
+    point["jisc on stairs over stairs"] = point["stairs 2W"] / point["jisc-on-stairs 2W"]
     point["noise"] = max(abs(point[f"jisc again {count}W"] / point[f"jisc {count}W"] - 1) for count in (1, 2))
     return point, counters
 
@@ -76,7 +75,7 @@ def stage(number: int, case: str, joins: list[int], window: int, repeats: int) -
         ("jisc", 2, "-"),
         ("moving-state", 2, "-"),
         ("cacq", 2, "-"),
-        *((name, 2, ":") for name in STAIRS if stairs_run()),
+        *((name, 2, ":") for name in STAIRS),
         ("parallel-track", 1, "--"),
         ("jisc", 1, "--"),
     ):
@@ -105,15 +104,13 @@ def stage(number: int, case: str, joins: list[int], window: int, repeats: int) -
         "least speedup over cacq": min(series["over cacq"]),
         NOISE: max(series["noise"]),
     }
-    if stairs_run():
-        figures["least speedup of jisc on stairs over stairs"] = min(series["jisc on stairs over stairs"])
+    figures["least speedup of jisc on stairs over stairs"] = min(series["jisc on stairs over stairs"])
     bars = [
         Bar("least speedup over as published", 1.0, True, NOISE),
         Bar("least speedup over default", 1.0, True, NOISE),
         Bar("least speedup over cacq", 1.0, True, NOISE),
     ]
-    if stairs_run():
-        bars.append(Bar("least speedup of jisc on stairs over stairs", 1.0, True, NOISE))
+    bars.append(Bar("least speedup of jisc on stairs over stairs", 1.0, True, NOISE))
     if case == "best":
         bars += [
             Bar(f"speedup over as published, {last}", 2.0, True, NOISE),
@@ -139,7 +136,7 @@ def stage(number: int, case: str, joins: list[int], window: int, repeats: int) -
         "with more joins (best case: up to an order of magnitude)",
         f"{joins[0]} to {joins[-1]} joins, window {window:,} rows per stream, pushes of {window // 10:,} rows per "
         f"stream (in the paper 10 million before the transition); all in step, processor time, each push by the median "
-        f"of {repeats} repetitions{stairs_note()}",
+        f"of {repeats} repetitions",
     )
     return save_figure(paper, drawing, figures, holds, seen, {"joins": joins, **series, "counters": counters}, *bars)
 

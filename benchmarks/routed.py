@@ -7,23 +7,20 @@ change theirs by moving intermediate results, eagerly as published or lazily (JI
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 
 from benchmarks.migrating import Way
 from midstream import ContinuousQuery
-from midstream.algebra.plan import Plan
+from midstream.algebra.plan import Plan, Routing
 
-__all__ = ["CACQ", "STAIRS", "eddy_plan", "stairs_note", "stairs_plan", "stairs_run"]
+__all__ = ["CACQ", "STAIRS", "eddy_plan", "stairs_plan"]
 
 CACQ = Way("CACQ (eddy, SteMs)", "none", {}, "#000000", "-.")
-STAIRS_OPTION = "promotion"
-"""The option of a plan with STAIRs that says when intermediate results are moved; its values are in STAIRS."""
-STAIRS = {
-    "stairs": ("eager", Way("STAIRs", "moving-state", {}, "#882255", "--")),
-    "jisc-on-stairs": ("lazy", Way("JISC on STAIRs", "jisc", {}, "#44AA99", "--")),
+STAIRS: dict[str, tuple[Routing, Way]] = {
+    "stairs": ("eager-stairs", Way("STAIRs", "moving-state", {}, "#882255", "--")),
+    "jisc-on-stairs": ("stairs", Way("JISC on STAIRs", "jisc", {}, "#44AA99", "--")),
 }
-"""By name: the value of the option, and how a change to another plan with STAIRs is made."""
+"""By name: the routing, and how a change to another plan with STAIRs is made."""
 
 
 def eddy_plan(query: ContinuousQuery, names: Sequence[str]) -> Plan:
@@ -31,17 +28,6 @@ def eddy_plan(query: ContinuousQuery, names: Sequence[str]) -> Plan:
     return query.plan("{" + " ".join(names) + "}", routing="eddy")
 
 
-def stairs_run() -> bool:
-    """Whether plans with STAIRs can be made, with the option for both ways of moving intermediate results."""
-    return STAIRS_OPTION in inspect.signature(ContinuousQuery.plan).parameters
-
-
 def stairs_plan(query: ContinuousQuery, names: Sequence[str], name: str) -> Plan:
     """A plan with STAIRs that begins with the streams in this order; ``name`` is one of STAIRS."""
-    options = {STAIRS_OPTION: STAIRS[name][0]}
-    return query.plan("{" + " ".join(names) + "}", routing="stairs", **options)  # type: ignore[arg-type]
-
-
-def stairs_note() -> str:
-    """What the settings of a figure say about them."""
-    return "" if stairs_run() else "; STAIRs, and JISC on STAIRs, do not run yet"
+    return query.plan("{" + " ".join(names) + "}", routing=STAIRS[name][0])
