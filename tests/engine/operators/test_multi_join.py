@@ -150,3 +150,19 @@ def test_an_eddy_visits_the_selective_input_first():
     router = operator_of(run).router
     assert router.fan_out(2) < 0.1 < 3 < router.fan_out(1)
     assert [router.next(0, [1, 2]) for _ in range(50)].count(2) > 45
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_rows_stay_until_no_other_input_can_bring_a_partner(routing):
+    """At the watermark 11 no row of a, whose window slides, begins before 20; but one of b may begin at 12."""
+    query = ContinuousQuery(
+        "SELECT a.t AS a, b.t AS b, c.t AS c FROM a [RANGE 10 SLIDE 10], b [RANGE 5], c [RANGE 5]"
+        " WHERE a.k = b.k AND b.l = c.l",
+        STREAMS[:3],
+    )
+    run = query.run_locally(query.plan("{a b c}", routing=routing))
+    run.push({"a": pa.table({"t": [5], "k": [1], "x": [0]}), "c": pa.table({"t": [9], "l": [2], "m": [0]})})
+    run.push({}, watermark=11)
+    run.push({}, watermark=11)
+    found = run.push({"b": pa.table({"t": [12], "k": [1], "l": [2]})})
+    assert found.to_pylist() == [{"a": 5, "b": 12, "c": 9, "valid_from": 12, "valid_to": 15}]
