@@ -147,7 +147,7 @@ ALL = (
     ),
     fault(
         "a change costs as much as if all were looked for", "adaptation/migration_cost.py",
-        "state.looked_for if is_computed and is_on_demand else state.held", "state.held",
+        "state.looked_for if is_partial else state.held", "state.held",
         "tests/adaptation/test_migration_cost.py::test_what_nobody_looks_for_is_not_computed",
     ),
     fault(

@@ -238,7 +238,7 @@ REPORTS = (
 
 PACKS = (
     fault(
-        "the columns of DataFrames are not checked", LIVE,
+        "the columns of DataFrames are not checked", "spark/spark_types.py",
         "check_frame(stream, frames[name])", "pass",
         "tests/spark/test_time.py::test_frames_that_do_not_fit_are_refused",
     ),
@@ -481,7 +481,8 @@ JUST_IN_TIME = (
     ),
     fault(
         "rows below a consumer input do not wait", "execution/compiler.py",
-        "compiled(plan.inputs[1 - waiting], consumers)", "compiled(plan.inputs[1 - waiting], ())",
+        "compiled(plan.inputs[1 - waiting], consumers_below=consumers)",
+        "compiled(plan.inputs[1 - waiting], consumers_below=())",
         f"{JIT_TESTS}::test_rows_below_a_consumer_input_wait_for_the_joins_above_it",
     ),
     fault(
@@ -496,8 +497,8 @@ JUST_IN_TIME = (
     ),
     fault(
         "states that lack suspended tuples are completed on demand", "engine/operators/join_side.py",
-        "return not self.is_partial and self.inputs[0].join_below is not None",
-        "return self.inputs[0].join_below is not None",
+        "if self.is_partial or not self.may_be_incomplete:",
+        "if not self.may_be_incomplete:",
         f"{JIT_TESTS}::test_no_state_of_a_just_in_time_plan_is_completed_on_demand",
     ),
 )  # fmt: skip
