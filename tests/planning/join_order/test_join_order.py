@@ -56,7 +56,7 @@ def test_shapes_are_recognised() -> None:
     assert not bushy.is_left_deep
     assert not bushy.is_right_deep
     braces = parse_join_order("{a b} c d", NAMES)
-    assert braces.has_braces and not braces.is_left_deep and not bushy.has_braces
+    assert braces.aliases_in_braces == {"a", "b"} and not braces.is_left_deep and not bushy.aliases_in_braces
 
 
 def test_aliases_that_differ_in_case_only_are_told_apart() -> None:

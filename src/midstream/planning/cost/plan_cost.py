@@ -27,7 +27,7 @@ from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.stairs_order import STAIRS
 
-__all__ = ["InputState", "NodeCost", "PlanCost", "block_cost", "join_key", "plan_cost"]
+__all__ = ["InputState", "NodeCost", "PlanCost", "block_cost", "plan_cost"]
 
 _WORD_BYTES = 8
 _INDEX_WORDS = 1.25
@@ -135,7 +135,7 @@ def plan_cost(plan: Plan, sizes: PlanSizes, coefficients: CostCoefficients, push
     return PlanCost(tuple(reversed(nodes)))
 
 
-def join_key(block: str, order: JoinOrder) -> str:
+def _join_key(block: str, order: JoinOrder) -> str:
     """The key of the topmost join of an order, in the block with this fingerprint. Its inputs may be exchanged."""
     return f"{block} {sorted(sorted(part.aliases) for part in order.inputs)}"
 
@@ -165,7 +165,7 @@ def _join(
     left, right = (graph.mask_of(side) for side in order.sides)
     both = left | right
     return NodeCost(
-        join_key(block, order),
+        _join_key(block, order),
         tuple(_input_states(block, graph, sizes, order.sides)),
         order.aliases,
         sizes.increment(both, graph),

@@ -99,11 +99,6 @@ class JoinOrder:
             return frozenset(self.aliases)
         return frozenset[str]().union(*(part.aliases_in_braces for part in self.inputs))
 
-    @property
-    def has_braces(self) -> bool:
-        """Whether a multi-way join is among the joins."""
-        return bool(self.aliases_in_braces)
-
     def routed(self, routing: Routing | None, probe_orders: ProbeOrders = ()) -> JoinOrder:
         """The order with this routing in all its braces, if one is given; each takes its inputs' probe orders."""
         if self.alias is not None:
