@@ -8,7 +8,7 @@ import pytest
 
 from midstream import ContinuousQuery, Stream
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes, cheapest_join_order, join_search, plan_cost
-from midstream.planning.cost.join_cost import join_cost
+from midstream.planning.cost.join_cost import MeanJoinCosts, join_cost
 from midstream.planning.cost.join_search import connected_sets
 from midstream.planning.join_order.join_enumeration import enumerate_join_orders
 from midstream.planning.join_order.join_graph import JoinGraph
@@ -87,9 +87,10 @@ def test_large_blocks_are_ordered_with_bounded_work(shape, count, monkeypatch):
     }
     sizes = BlockSizes(graph.names, (1000.0,) * count, singles | pairs)
     costed, tested = [], []
-    monkeypatch.setattr(join_search, "join_cost", lambda *arguments: costed.append(1) or join_cost(*arguments))
-    connected = JoinGraph.is_connected
-    monkeypatch.setattr(JoinGraph, "is_connected", lambda *arguments: tested.append(1) or connected(*arguments))
+    of = MeanJoinCosts.of
+    monkeypatch.setattr(MeanJoinCosts, "of", lambda *arguments: costed.append(1) or of(*arguments))
+    linked = JoinGraph.are_linked
+    monkeypatch.setattr(JoinGraph, "are_linked", lambda *arguments: tested.append(1) or linked(*arguments))
     order = cheapest_join_order(graph, sizes, COSTS)
     monkeypatch.undo()
     # Dynamic programming that is given up costs at most so many; greedy ordering, a pair of each two of what is left.
@@ -100,6 +101,17 @@ def test_large_blocks_are_ordered_with_bounded_work(shape, count, monkeypatch):
     assert is_linked(graph, order)
     in_text_order = seconds(graph, top, sizes, graph.order)
     assert seconds(graph, top, sizes, order) <= in_text_order * 1.0001
+
+
+@pytest.mark.parametrize("shape", ["chain", "clique"])
+def test_mean_costs_are_the_means_of_costs(shape):
+    graph, _ = block(5, shape)
+    generator = np.random.default_rng(3)
+    sets = [1 << place for place in range(5)] + (connected_sets(graph, graph.everything, 1 << 16) or [])
+    sizes = BlockSizes(graph.names, (1000.0,) * 5, {inputs: generator.uniform(1, 100, 20) for inputs in sets})
+    costs = MeanJoinCosts(graph, sizes, COSTS)
+    for left, right in [(0b00001, 0b00010), (0b00011, 0b01100), (0b00111, 0b11000), (0b00001, 0b00100)]:
+        assert costs.of(left, right) == pytest.approx(join_cost(graph, sizes, left, right, COSTS).mean())
 
 
 def test_a_set_that_was_not_measured_is_derived_from_smaller_ones():

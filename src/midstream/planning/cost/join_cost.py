@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from midstream.algebra.expressions import Call
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import BlockSizes, Replicates
 from midstream.planning.join_order.join_graph import JoinGraph
 
-__all__ = ["has_range_key", "join_cost"]
+__all__ = ["MeanJoinCosts", "has_range_key", "join_cost"]
 
 _COMPARISONS = frozenset({"<", "<=", ">", ">="})
 
@@ -23,6 +25,35 @@ def join_cost(graph: JoinGraph, sizes: BlockSizes, left: int, right: int, coeffi
     if not graph.are_linked_by_equality(left, right):
         seconds = seconds + coefficients.candidate * _candidates(graph, sizes, left, right)
     return seconds
+
+
+@dataclass(frozen=True)
+class MeanJoinCosts:
+    """The means of the costs of joins, for a search that compares many of them.
+
+    The mean of a sum is the sum of the means, so what a set of inputs costs as the result and as a side of a join is
+    computed once for all joins that it is part of.
+    """
+
+    graph: JoinGraph
+    sizes: BlockSizes
+    coefficients: CostCoefficients
+    _increments: dict[int, float] = field(default_factory=dict, repr=False)
+
+    def of(self, left: int, right: int) -> float:
+        """The mean of :func:`join_cost`."""
+        both = left | right
+        seconds = self._increment(both) * self.coefficients.per_tuple_out(both.bit_count())
+        for side in (left, right):
+            seconds += self._increment(side) * self.coefficients.per_tuple_in(side.bit_count())
+        if not self.graph.are_linked_by_equality(left, right):
+            seconds += self.coefficients.candidate * float(_candidates(self.graph, self.sizes, left, right).mean())
+        return seconds
+
+    def _increment(self, inputs: int) -> float:
+        if inputs not in self._increments:
+            self._increments[inputs] = float(self.sizes.increment(inputs, self.graph).mean())
+        return self._increments[inputs]
 
 
 def _candidates(graph: JoinGraph, sizes: BlockSizes, left: int, right: int) -> Replicates:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from midstream.planning.cost.coefficients import CostCoefficients
-from midstream.planning.cost.join_cost import join_cost
+from midstream.planning.cost.join_cost import MeanJoinCosts
 from midstream.planning.cost.sizes import BlockSizes
 from midstream.planning.join_order.join_graph import JoinGraph, bits
 from midstream.planning.join_order.join_order import JoinOrder
@@ -40,7 +40,7 @@ def connected_sets(graph: JoinGraph, within: int, most: int) -> list[int] | None
         for inputs in layer:
             for place in bits(within & ~inputs):
                 larger = inputs | 1 << place
-                if larger not in following and graph.is_connected(larger):
+                if larger not in following and graph.are_linked(inputs, 1 << place):
                     following.add(larger)
         found |= following
         if len(found) > most:
@@ -53,15 +53,14 @@ def cheapest_order_of(part: int, graph: JoinGraph, sizes: BlockSizes, coefficien
     """The cheapest order of a set of inputs that conditions connect; its places are those of the sizes."""
     if part & (part - 1) == 0:
         return JoinOrder.leaf(graph.names[part.bit_length() - 1])
+    costs = MeanJoinCosts(graph, sizes, coefficients)
     sets = connected_sets(graph, part, MOST_SPLITS // 4)
     if sets is None or sum(1 << inputs.bit_count() - 1 for inputs in sets) > 64 * MOST_SPLITS:
-        return _greedy(part, graph, sizes, coefficients)
-    return _by_dynamic_programming(part, sets, graph, sizes, coefficients) or _greedy(part, graph, sizes, coefficients)
+        return _greedy(part, graph, costs)
+    return _by_dynamic_programming(part, sets, graph, costs) or _greedy(part, graph, costs)
 
 
-def _by_dynamic_programming(
-    part: int, sets: list[int], graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients
-) -> JoinOrder | None:
+def _by_dynamic_programming(part: int, sets: list[int], graph: JoinGraph, costs: MeanJoinCosts) -> JoinOrder | None:
     """The cheapest order; None if there are too many splits."""
     best: dict[int, tuple[float, JoinOrder]] = {
         1 << place: (0.0, JoinOrder.leaf(graph.names[place])) for place in bits(part)
@@ -77,7 +76,7 @@ def _by_dynamic_programming(
             below = best[left][0] + best[right][0]
             if inputs in best and below >= best[inputs][0]:
                 continue
-            cost = below + float(join_cost(graph, sizes, left, right, coefficients).mean())
+            cost = below + costs.of(left, right)
             if inputs not in best or cost < best[inputs][0]:
                 best[inputs] = (cost, JoinOrder.join(best[left][1], best[right][1]))
     return best[part][1] if part in best else None
@@ -93,11 +92,11 @@ def _splits(inputs: int) -> Iterator[tuple[int, int]]:
         right = (right - 1) & rest
 
 
-def _greedy(part: int, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients) -> JoinOrder:
+def _greedy(part: int, graph: JoinGraph, costs: MeanJoinCosts) -> JoinOrder:
     orders = {1 << place: JoinOrder.leaf(graph.names[place]) for place in bits(part)}
     while len(orders) > 1:
         pairs = [
-            (float(join_cost(graph, sizes, left, right, coefficients).mean()), left, right)
+            (costs.of(left, right), left, right)
             for left in orders
             for right in orders
             if left < right and graph.are_linked(left, right)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TypeVar
 
 import numpy as np
@@ -151,11 +151,13 @@ class BlockSizes:
 
     def turnover(self, inputs: int) -> float:
         """The share of a set's held tuples that begins (and ends) in the span: the sum of its inputs' shares."""
-        return sum(self._turnover_of_one(place) for place in bits(inputs))
+        return sum(self._turnovers[place] for place in bits(inputs))
 
-    def _turnover_of_one(self, place: int) -> float:
-        held = self.held[place]
-        return float(self.increments[1 << place].mean()) / held if held > 0 else 0.0
+    @cached_property
+    def _turnovers(self) -> list[float]:
+        """The turnover of each single input."""
+        means = [float(self.increments[1 << place].mean()) for place in range(len(self.held))]
+        return [mean / held if held > 0 else 0.0 for mean, held in zip(means, self.held, strict=True)]
 
     def _held_of_larger(self, inputs: int, graph: JoinGraph) -> Replicates:
         """The tuples of a set that was not measured.
@@ -168,14 +170,17 @@ class BlockSizes:
         if len(parts) > 1:
             return np.asarray(np.prod([self.held_tuples(part, graph) for part in parts], axis=0))
         best: tuple[int, int] | None = None
-        ends = [1 << place for place in bits(inputs) if graph.is_connected(inputs ^ 1 << place)]
-        for first_place, first in enumerate(ends):
-            for second in ends[first_place + 1 :]:
+        ends: list[int] = []
+        for second in (1 << place for place in bits(inputs)):
+            if not graph.is_connected(inputs ^ second):
+                continue
+            for first in ends:
                 if not graph.is_connected(inputs ^ first ^ second):
                     continue
                 if not graph.are_linked(first, second):
                     return self._combined(inputs, first, second, graph)
                 best = best or (first, second)
+            ends.append(second)
         if best is None:
             # A condition of several inputs at once, and nothing smaller was measured: as many as the largest input.
             return np.asarray(np.max([self.held_tuples(1 << place, graph) for place in bits(inputs)], axis=0))

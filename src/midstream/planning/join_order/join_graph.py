@@ -155,13 +155,7 @@ class JoinGraph:
     @cached_property
     def neighbours(self) -> tuple[int, ...]:
         """For each leaf, the leaves it shares a condition of just the two with."""
-        result = [0] * len(self.names)
-        for members in self.classes:
-            single = 0
-            for member in members:
-                single |= member.mask if member.is_of_one_leaf else 0
-            for position in bits(single):
-                result[position] |= single
+        result = list(self._equal_neighbours)
         for residual in self.residuals:
             if residual.mask.bit_count() == 2:
                 for position in bits(residual.mask):
@@ -203,10 +197,24 @@ class JoinGraph:
 
     def are_linked_by_equality(self, left: int, right: int) -> bool:
         """Whether a join of the two sets has an equality between them, so that it can look up its partners."""
+        if left.bit_count() > right.bit_count():
+            left, right = right, left
+        if any(self._equal_neighbours[position] & right for position in bits(left)):
+            return True
         return any(
             any(mask & ~left == 0 for mask in masks) and any(mask & ~right == 0 for mask in masks)
-            for masks in self._member_masks
+            for masks in self._wide_member_masks
         )
+
+    @cached_property
+    def _equal_neighbours(self) -> list[int]:
+        """For each leaf, the leaves that have something equal to something of it."""
+        result = [0] * len(self.names)
+        for members in self.classes:
+            single = reduce(or_, (member.mask for member in members if member.is_of_one_leaf), 0)
+            for position in bits(single):
+                result[position] |= single & ~(1 << position)
+        return result
 
     @cached_property
     def _class_masks(self) -> list[int]:
@@ -214,9 +222,9 @@ class JoinGraph:
         return [reduce(or_, (member.mask for member in members)) for members in self.classes]
 
     @cached_property
-    def _member_masks(self) -> set[frozenset[int]]:
-        """The leaves that each member of a class reads; once for all classes that are alike in this."""
-        return {frozenset(member.mask for member in members) for members in self.classes}
+    def _wide_member_masks(self) -> set[frozenset[int]]:
+        """The leaves that each member of a wide class reads; once for all classes that are alike in this."""
+        return {frozenset(member.mask for member in members) for members in self._wide_classes}
 
     def components(self, leaves: int) -> list[int]:
         """The largest parts of a set that can be joined without a cross product, lowest leaf first.
