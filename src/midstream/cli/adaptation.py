@@ -15,7 +15,7 @@ from rich.text import Text
 from midstream.adaptation.controller import MOST_DECISIONS
 from midstream.adaptation.decision_report import check_report_path, write_decision_report
 from midstream.adaptation.decision_text import seconds_text
-from midstream.adaptation.decisions import ConsideredJoin, Decision
+from midstream.adaptation.decisions import Decision
 from midstream.adaptation.policy import Adaptation
 from midstream.algebra.stream import TimeDomain
 from midstream.cli.failures import DONE
@@ -153,7 +153,7 @@ class AdaptationView:
             return Group(*parts)
         latest = self.decisions[-1]
         if latest.failure is None:
-            parts += [_figures(latest), _joins(latest.joins)]
+            parts += [_figures(latest), _joins(latest)]
         parts.append(Text(f"{latest.outcome}: {latest.reason}"))
         if self.streams:
             parts.append(inputs_table(self.streams, self.domain))
@@ -194,7 +194,9 @@ def _document(decision: Decision) -> dict[str, Any]:
 def _figures(decision: Decision) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("decision", f"#{decision.number}, after micro-batch {decision.push:,}")
-    table.add_row("plan in force", Text(decision.plan), f"{seconds_text(decision.seconds_now)} per 1,000 rows")
+    # A plan that was changed is no longer in force.
+    label = "plan before" if decision.outcome == "changed" else "plan in force"
+    table.add_row(label, Text(decision.plan), f"{seconds_text(decision.seconds_now)} per 1,000 rows")
     table.add_row("cheapest plan", Text(decision.best), f"{seconds_text(decision.seconds_best)} per 1,000 rows")
     if decision.cell is not None and decision.failure is None:
         table.add_row("decided by", _slowest(decision))
@@ -204,15 +206,17 @@ def _figures(decision: Decision) -> Table:
     return table
 
 
-def _joins(joins: Sequence[ConsideredJoin]) -> Table:
+def _joins(decision: Decision) -> Table:
     """Per 1,000 arriving rows: what the joins of both plans produce, and their share of the cost of their plan."""
     table = Table("join", "plan", title="joins, per 1,000 arriving rows", title_justify="left")
     for name in ("estimated rows", "counted", "q-error", "cost"):
         table.add_column(name, justify="right")
+    joins = decision.joins
+    old = "before" if decision.outcome == "changed" else "in force"
     in_force = sum(join.seconds for join in joins if join.in_force)
     in_best = sum(join.seconds for join in joins if join.in_best)
     for join in joins:
-        plan = "both" if join.in_force and join.in_best else "in force" if join.in_force else "cheapest"
+        plan = "both" if join.in_force and join.in_best else old if join.in_force else "cheapest"
         whole = in_force if join.in_force else in_best
         estimated = f"{join.rows:,.1f} ± {join.error:,.1f}" if join.is_measured else f"{join.rows:,.1f} (derived)"
         table.add_row(

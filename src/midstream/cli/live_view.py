@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Column
 
 from midstream.algebra.stream import TimeDomain
-from midstream.cli.output import Output
+from midstream.cli.output import Output, counted
 
 __all__ = ["LiveView", "instant", "summary"]
 
@@ -34,7 +34,7 @@ def summary(metrics: Mapping[str, Any], rates: Mapping[str, float | None], domai
     rows = sum(counts["rows"] for counts in metrics["streams"].values())
     late = sum(counts["late"] for counts in metrics["streams"].values())
     parts = [
-        f"{metrics['batches']:,} batches",
+        counted(metrics["batches"], "batch", "batches"),
         f"{rows:,} rows" + _rate(rates["rows"]),
         f"{metrics['results']:,} results" + _rate(rates["results"]),
         f"{metrics['state_rows']:,} rows of state",

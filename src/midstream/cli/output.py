@@ -19,7 +19,7 @@ from rich.text import Text
 
 from midstream.errors import MidstreamError
 
-__all__ = ["Output", "SafeConsole", "escape"]
+__all__ = ["Output", "SafeConsole", "counted", "escape"]
 
 
 _CONTROLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
@@ -81,3 +81,12 @@ class Output:
         """Print warnings that concern the user; warnings for developers only with ``--debug``."""
         if self.debug or not issubclass(category, DeprecationWarning | FutureWarning | ResourceWarning):
             self.errors.print(Text(f"warning: {message}"))
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "batch", "batches"), counted(2_000, "batch", "batches")
+    ('1 batch', '2,000 batches')
+    """
+    return f"{number:,} {one if number == 1 else several}"

@@ -23,10 +23,11 @@ import msgspec
 import pyarrow.parquet as pa_parquet
 
 from midstream.adaptation.policy import Adaptation
+from midstream.cli.decision_notes import DecisionNotes
 from midstream.cli.failures import DONE, INTERRUPTED, explained
 from midstream.cli.late_rows import LateRowsWarning
 from midstream.cli.live_view import LiveView
-from midstream.cli.output import Output, escape
+from midstream.cli.output import Output, counted, escape
 from midstream.cli.places import is_remote
 from midstream.cli.plan_names import plan_named
 from midstream.cli.saved_run import RunFile, note_failure, running
@@ -164,7 +165,7 @@ def _run(
     began = time.monotonic()
     total = _total_rows(found) if until_end else None
     with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
-        watch = _Watch(live, view, LateRowsWarning(found, output), interruption)
+        watch = _Watch(live, view, LateRowsWarning(found, output), DecisionNotes(live, output), interruption)
         _work(live, writer, watch, until_end)
     return _concluded(asked, live, output, watch.pace(), time.monotonic() - began, interruption.is_asked, before)
 
@@ -235,11 +236,17 @@ class _Watch:
     """Looks at the query while it works, shows its figures, and ends it when it is interrupted."""
 
     def __init__(
-        self, live: LiveQuery, view: LiveView, late_rows: LateRowsWarning, interruption: _Interruption
+        self,
+        live: LiveQuery,
+        view: LiveView,
+        late_rows: LateRowsWarning,
+        decisions: DecisionNotes,
+        interruption: _Interruption,
     ) -> None:
         self._live = live
         self._view = view
         self._late_rows = late_rows
+        self._decisions = decisions
         self._interruption = interruption
         self._first: tuple[float, int] | None = None
         self._last: tuple[float, int] | None = None
@@ -274,6 +281,7 @@ class _Watch:
             self._first, self._last = self._first or seen, seen
         self._view.show(metrics, self._live.rates())
         self._late_rows.check(metrics)
+        self._decisions.check()
 
     def pace(self) -> float | None:
         """Rows per second after the first batch; None if there was no other."""
@@ -370,7 +378,8 @@ def _concluded(
     is_ending = is_interrupted and _is_ending(ControlDirectory(asked.control), metrics["query"])
     resume += " --until-end" if is_ending else ""
     output.say(
-        f"{state}: {rows:,} rows in, {metrics['results']:,} results, {metrics['batches']:,} batches in {seconds:,.1f} s"
+        f"{state}: {rows:,} rows in, {metrics['results']:,} results, "
+        + f"{counted(metrics['batches'], 'batch', 'batches')} in {seconds:,.1f} s"
         + (f"; {new_rows:,} of the rows since it was resumed" if new_rows < rows else "")
         + (f" ({rows_per_second:,.0f} rows/s after the first batch)" if rows_per_second is not None else "")
     )
