@@ -1,11 +1,12 @@
 """Parts of an evaluation that takes long, kept as they are done: an interrupted run can be resumed.
 
-A part is used again if neither the sources nor the evaluation have changed since the commit at which it was measured.
-Each says at which commit that was.
+A part is used again if neither the sources nor the evaluation have changed since it was measured. Each says at which
+commit that was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -25,6 +26,8 @@ class Parts:
     def __init__(self, name: str, resume: bool) -> None:
         self._folder = RESULTS / name
         self._resume = resume
+        self._sources = _sources()
+        """What is measured, even if files change meanwhile."""
 
     def known(self, part: str) -> Any:
         """What was measured of a part; None if it is to be measured."""
@@ -32,14 +35,12 @@ class Parts:
         if not self._resume or not path.exists():
             return None
         kept = json.loads(path.read_text())
-        commit = kept["environment"]["commit"]
-        same = subprocess.run(["git", "diff", "--quiet", commit, "--", *MEASURED], check=False, capture_output=True)
-        return kept["measured"] if same.returncode == 0 else None
+        return kept["measured"] if kept["sources"] == self._sources else None
 
     def keep(self, part: str, measured: Any) -> Any:
         """Keep what was measured, and give it as it will be read again."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_results(self._path(part), {"part": part, "measured": measured})
+        write_results(self._path(part), {"part": part, "sources": self._sources, "measured": measured})
         return json.loads(self._path(part).read_text())["measured"]
 
     def commits(self) -> dict[str, str]:
@@ -49,3 +50,12 @@ class Parts:
 
     def _path(self, part: str) -> Path:
         return self._folder / (re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") + ".json")
+
+
+def _sources() -> str:
+    """A digest of all that is measured, changes that are not committed included."""
+    told = [["ls-files", "--stage"], ["diff", "HEAD"]]
+    outputs = [
+        subprocess.run(["git", *words, "--", *MEASURED], check=True, capture_output=True).stdout for words in told
+    ]
+    return hashlib.blake2b(b"".join(outputs), digest_size=8).hexdigest()
