@@ -32,6 +32,7 @@ from midstream.runtime.local_run import LocalRun
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from midstream.spark.file_stream import FileStream
     from midstream.spark.live_query import LiveQuery
 
 __all__ = ["ContinuousQuery"]
@@ -60,9 +61,12 @@ class ContinuousQuery(PlannedQuery):
         return LocalRun(self.chosen(plan), self.chosen, chunk_rows, just_in_time, adapt, self.shapes)
 
     def run_on_spark(
-        self, frames: Mapping[str, DataFrame], plan: str | Plan | None = None, **options: Any
+        self, frames: Mapping[str, DataFrame | FileStream], plan: str | Plan | None = None, **options: Any
     ) -> LiveQuery:
         """Start the query on Spark, over streaming (or batch) DataFrames by stream name.
+
+        Parquet files that appear in a directory are better given as a ``midstream.spark.FileStream``, which is read in
+        a defined order and without passing through Spark's rows.
 
         Options: ``control_dir`` (where plan changes are written; needed to restart or to migrate from another process),
         ``cells`` (into how many the rows are spread), ``rates`` (relative rows per second by stream, for spreading),

@@ -2,10 +2,12 @@
 
 import gzip
 import os
+from dataclasses import replace
 
 import pytest
 
-from midstream.cli.sinks import check_names, check_unused, read_sink
+from midstream.cli.saved_run import RunFile
+from midstream.cli.sinks import Sink, check_names, check_unused, read_sink
 from midstream.cli.sources import choose_event_time, read_lateness, stream_sources
 from midstream.errors import BadArgument, BadStreamDeclaration, DuplicateName, MidstreamError, PathProblem
 
@@ -162,3 +164,41 @@ def test_a_new_run_does_not_write_where_another_has(tmp_path):
     (log / "0").touch()
     with pytest.raises(PathProblem, match="already has the results of another run"):
         check_unused(sink)
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "read_by"),
+    [
+        ("parquet:{0}/plain", [], "midstream"),
+        ("parquet:{0}/plain", ["s.maxFilesPerTrigger=3"], "midstream"),
+        ("parquet:{0}/plain", ["s.mergeSchema=true"], "spark"),
+        ("parquet:{0}/plain", ["s.recursiveFileLookup=false"], "spark"),
+        ("parquet:{0}/partitioned", [], "spark"),
+        ("parquet:s3a://bucket/orders", [], "spark"),
+        ("json:{0}/plain", [], "spark"),
+        ("rate", [], "spark"),
+    ],
+)
+def test_midstream_reads_plain_parquet_files_itself(tmp_path, place, options, read_by):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "partitioned" / "day=2024-01-31").mkdir(parents=True)
+    (source,) = stream_sources([f"s={place.format(tmp_path)}"], options)
+    assert source.read_by == read_by
+
+
+def test_a_number_of_files_is_a_number(tmp_path):
+    (source,) = stream_sources([f"s=parquet:{tmp_path}"], ["s.maxFilesPerTrigger=three"])
+    with pytest.raises(BadArgument, match='"s.maxFilesPerTrigger" is "three"'):
+        _ = source.files_per_batch
+
+
+def test_a_run_that_has_begun_keeps_its_readers(tmp_path):
+    (source,) = stream_sources([f"s=parquet:{tmp_path}"])
+    control, checkpoint = tmp_path / "control", tmp_path / "checkpoint"
+    control.mkdir()
+    run = RunFile("q", (source,), Sink("noop"), control, str(checkpoint), None, 1, "local[2]", {})
+    replace(run, streams=(replace(source, read_by="spark"),)).write()
+    assert run.read_as_before().streams[0].read_by == "midstream", "nothing was read yet"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text("")
+    assert run.read_as_before().streams[0].read_by == "spark"

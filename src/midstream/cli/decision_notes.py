@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from midstream.adaptation.decision_text import decisions_with_text
 from midstream.cli.output import Output, escape
-from midstream.spark.live_query import LiveQuery
+
+if TYPE_CHECKING:
+    from midstream.spark import LiveQuery
 
 __all__ = ["DecisionNotes"]
 

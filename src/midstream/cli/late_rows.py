@@ -38,8 +38,9 @@ class LateRowsWarning:
             f"Increase the stream's lateness: --lateness {source.name}=..."
         )
         if source.is_file:
+            equal = "by name" if source.read_by == "midstream" else "in any order"
             text += (
-                ". Spark reads files in the order of their modification times, files with equal times in any order: "
+                f". Files are read in the order of their modification times, files with equal times {equal}: "
                 "set their times in the order of their rows (touch), or read more files per batch "
                 f"(--option {source.name}.maxFilesPerTrigger=...)"
             )

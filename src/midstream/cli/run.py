@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from midstream.spark import LiveQuery
+    from midstream.spark import FileStream, LiveQuery
 
 __all__ = ["batch_frame", "run"]
 
@@ -60,6 +60,7 @@ def run(asked: RunFile, until_end: bool, output: Output, adapt: str | Adaptation
         raise BadArgument(f'stream "{endless[0]}" has no end', hint="Leave out --until-end, and end with Ctrl-C.")
     with _Interruption() as interruption, running(asked.control):
         before = _check_control(asked, until_end)
+        asked = asked.read_as_before()
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
@@ -337,7 +338,12 @@ def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     return reader.load(source.path)
 
 
-def _streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+def _streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame | FileStream:
+    if source.read_by == "midstream":
+        from midstream.spark import FileStream as Files
+
+        assert source.path is not None, "midstream reads files"
+        return Files(spark, source.path, source.schema, source.files_per_batch)
     path, options = source.place_of_stream()
     reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:

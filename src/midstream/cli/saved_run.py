@@ -155,6 +155,16 @@ class RunFile:
                     hint=f"Continue with midstream run --resume {self.control}, or give another --control.",
                 )
 
+    def read_as_before(self) -> RunFile:
+        """With the readers that the run in this control directory began with: its checkpoint knows no others."""
+        if not self.has_begun:
+            return self
+        try:
+            began = {source.name: source.read_by for source in RunFile.read(self.control).streams}
+        except NotRunning:
+            return self
+        return self.with_streams([replace(one, read_by=began.get(one.name, one.read_by)) for one in self.streams])
+
     def with_streams(self, streams: list[StreamSource]) -> RunFile:
         return replace(self, streams=tuple(streams))
 

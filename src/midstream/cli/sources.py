@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from midstream.cli.places import is_remote
 from midstream.cli.schemas import schema_from_ddl
@@ -67,6 +67,8 @@ class StreamSource:
     """Spark DDL; None: inferred."""
     event_time: str | None = None
     lateness: str | None = None
+    read_by: Literal["spark", "midstream"] = "spark"
+    """Whose source reads it; a run that has begun keeps the one that it began with."""
 
     @property
     def is_file(self) -> bool:
@@ -100,6 +102,26 @@ class StreamSource:
             chosen["recursiveFileLookup"] = "true"
         missing = {name: value for name, value in chosen.items() if self.option(name) is None}
         return replace(self, options={**self.options, **missing})
+
+    def with_reader(self) -> StreamSource:
+        """As midstream reads it itself, if it can: parquet files on this machine, without options of Spark's reader."""
+        known = {"recursivefilelookup", "maxfilespertrigger"}
+        is_plain = self.format == "parquet" and {name.lower() for name in self.options} <= known
+        if not is_plain or self.path is None or is_remote(self.path) or _is_partitioned(self.path):
+            return self
+        if (self.option("recursiveFileLookup") or "").lower() != "true":
+            return self
+        return replace(self, read_by="midstream")
+
+    @property
+    def files_per_batch(self) -> int | None:
+        """How many files a micro-batch takes at the most, if that was said."""
+        text = self.option("maxFilesPerTrigger")
+        if text is None:
+            return None
+        if not text.strip().isdecimal() or int(text) == 0:
+            raise BadArgument(f'"{self.name}.maxFilesPerTrigger" is "{text}"', hint="Give a number, 1 or more.")
+        return int(text)
 
     def place_of_stream(self) -> tuple[str | None, dict[str, str]]:
         """The path and options with which Spark reads the files as a stream; a single file by directory and name."""
@@ -158,7 +180,7 @@ def stream_sources(
             schema_from_ddl(source.schema, name)
         if source.lateness is not None:
             read_lateness(source.lateness, name)
-        made.append(source.with_defaults())
+        made.append(source.with_defaults().with_reader())
     return made
 
 

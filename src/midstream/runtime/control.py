@@ -102,6 +102,8 @@ class ControlDirectory:
             atexit.register(shutil.rmtree, path, ignore_errors=True)
         self.path = Path(path).absolute()
         self.commands_path = self.path / "commands"
+        self.files_path = self.path / "files"
+        """Where queries note which files of their streams they have read."""
         self._claims_path = self.path / "claims"
         self._known: dict[str, Command] = {}
         self._ignored: dict[str, MidstreamError] = {}

@@ -11,14 +11,16 @@ Two windows of one stream may be keyed differently (a self-join); their rows are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from midstream.algebra.expressions import Column, substitute
+from midstream.algebra.expressions import Column, Expression, conjunction, substitute
 from midstream.algebra.plan import Window
+from midstream.engine.expressions.evaluate import truth
 from midstream.engine.kernels import Ints
 from midstream.planning.partitioning import Partitioning
 from midstream.runtime.cell_routing import cells_of
@@ -48,11 +50,21 @@ class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
 class StreamPacker:
     """Packs the rows of one stream."""
 
-    def __init__(self, windows: list[Window], columns: list[str], partitioning: Partitioning) -> None:
+    def __init__(
+        self,
+        windows: list[Window],
+        columns: list[str],
+        partitioning: Partitioning,
+        conditions: Mapping[str, Iterable[Expression]] | None = None,
+    ) -> None:
+        """With ``conditions`` by a window's identity, rows that fail those of all windows are dropped."""
         self.stream = windows[0].stream
         self.columns = columns
         self._partitioning = partitioning
         self._groups = _alike(windows, partitioning)
+        self._conditions: list[Expression] = []
+        if conditions is not None and all(conditions[window.identity] for window in windows):
+            self._conditions = [conjunction(conditions[window.identity]) for window in windows]
 
     def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         """The rows for each cell, and the cell.
@@ -66,6 +78,9 @@ class StreamPacker:
         wanted = timed
         if KEEP in batch.schema.names:
             wanted = timed & np.asarray(batch.column(KEEP).fill_null(False))
+        if self._conditions:
+            found = (truth(c, lambda c: batch.column(c.name), batch.num_rows) for c in self._conditions)
+            wanted = timed & reduce(np.logical_or, found)
         columns = [batch.column(name) for name in self.columns]
         rows = pa.RecordBatch.from_arrays([pa.array(times), *columns], names=["__time", *self.columns])
         if not wanted.all():

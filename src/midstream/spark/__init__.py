@@ -4,8 +4,9 @@
 :func:`session` makes a session with the settings that suit.
 """
 
+from midstream.spark.file_stream import FileStream
 from midstream.spark.live_query import LiveQuery
 from midstream.spark.session import session
 from midstream.spark.spark_types import stream
 
-__all__ = ["LiveQuery", "session", "stream"]
+__all__ = ["FileStream", "LiveQuery", "session", "stream"]

@@ -70,6 +70,7 @@ from midstream.spark.catalyst import as_spark_column, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
 from midstream.spark.figures import Figures
+from midstream.spark.file_stream import FileStream, packed_files
 from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
 from midstream.spark.spark_types import check_frames, spark_schema
@@ -89,7 +90,7 @@ class LiveQuery:
     def __init__(
         self,
         query: PlannedQuery,
-        frames: Mapping[str, DataFrame],
+        frames: Mapping[str, DataFrame | FileStream],
         plan: str | Plan | None = None,
         *,
         control_dir: str | os.PathLike[str] | None = None,
@@ -120,6 +121,7 @@ class LiveQuery:
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
+        self._read_by_midstream = [name for name, frame in frames.items() if isinstance(frame, FileStream)]
         packed = self._packed(frames)
         self._changes: PlanChanges | None
         self._adaptation: PlanAdaptation | None
@@ -160,8 +162,7 @@ class LiveQuery:
         metrics = self._report.metrics()
         lines = [explain_running(self.plan, metrics.operators), self.partitioning.explain()]
         for name, stream in self._streams.items():
-            condition = self._wanted(stream)
-            if condition is not None:
+            if name not in self._read_by_midstream and self._wanted(stream) is not None:
                 text = " OR ".join(sorted(self._conditions(window) for window in self._windows_of(stream)))
                 lines.append(f"in Spark SQL: {name} where {text}")
         return "\n".join(lines)
@@ -369,22 +370,36 @@ class LiveQuery:
             wanted.append(reduce(lambda a, b: a & b, conditions))
         return reduce(lambda a, b: a | b, wanted)
 
-    def _packed(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+    def _packed(self, frames: Mapping[str, DataFrame | FileStream]) -> DataFrame:
         """The rows of all streams, packed for the cells that need them."""
-        packers, selected = [], []
-        for name, stream in self._streams.items():
-            packer = StreamPacker(self._windows_of(stream), self._columns(stream), self.partitioning)
+        files: dict[int, tuple[FileStream, StreamPacker]] = {}
+        packers, selected = [], {}
+        for place, (name, stream) in enumerate(self._streams.items()):
+            frame, windows = frames[name], self._windows_of(stream)
+            if isinstance(frame, FileStream):
+                conditions = {window.identity: self._windows.conditions(window) for window in windows}
+                packers.append(StreamPacker(windows, self._columns(stream), self.partitioning, conditions))
+                files[place] = frame, packers[-1]
+                continue
+            packer = StreamPacker(windows, self._columns(stream), self.partitioning)
+            packers.append(packer)
             own = [_named(column) for column in dict.fromkeys([*packer.columns, stream.event_time])]
             wanted = self._wanted(stream)
-            packers.append(packer)
-            selected.append(frames[name].select(*own, *([] if wanted is None else [wanted.alias(KEEP)])))
-        shared = shared_columns([{field.name: field.dataType.json() for field in own.schema} for own in selected])
+            selected[place] = frame.select(*own, *([] if wanted is None else [wanted.alias(KEEP)]))
+        parts = []
+        if files:
+            parts.append(packed_files(files, self._controlled("a stream of files").files_path, self._keys))
+        if selected:
+            parts.append(self._packed_by_spark(packers, selected))
+        return reduce(DataFrame.union, parts)
+
+    def _packed_by_spark(self, packers: list[StreamPacker], selected: Mapping[int, DataFrame]) -> DataFrame:
+        """The rows of those streams that Spark reads: numbers are places among all streams."""
+        types = [{field.name: field.dataType.json() for field in own.schema} for own in selected.values()]
+        shared = dict(zip(selected, shared_columns(types), strict=True))
         together = reduce(
             lambda one, other: one.unionByName(other, allowMissingColumns=True),
-            [
-                own.toDF(*names.values()).withColumn(STREAM, F.lit(place))
-                for place, (own, names) in enumerate(zip(selected, shared, strict=True))
-            ],
+            [own.toDF(*shared[place].values()).withColumn(STREAM, F.lit(place)) for place, own in selected.items()],
         )
         if self.is_streaming:
             together = together.coalesce(self.partitioning.cells)

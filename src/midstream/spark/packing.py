@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from midstream.engine.portable_types import as_type
 from midstream.runtime.pack import KEEP, StreamPacker
-from midstream.spark.spark_types import as_type
 
-__all__ = ["PACKED", "STREAM", "Packer", "shared_columns"]
+__all__ = ["PACKED", "STREAM", "Packer", "pack_table", "shared_columns"]
 
 STREAM = "stream"
 """A column that says whose row it is, in a table of several streams' rows."""
@@ -31,7 +31,7 @@ class Packer:
     The union has :data:`STREAM`, which says by its place in ``streams`` whose row it is, and shared columns.
     """
 
-    def __init__(self, streams: list[StreamPacker], shared: list[dict[str, str]], cell_keys: list[int]) -> None:
+    def __init__(self, streams: list[StreamPacker], shared: Mapping[int, dict[str, str]], cell_keys: list[int]) -> None:
         self._streams = streams
         self._shared = shared
         self._cell_keys = cell_keys
@@ -47,16 +47,7 @@ class Packer:
                 for stream, rows in _by_stream(piece)
                 for cell, data in self._streams[stream].packs(self._own(stream, rows))
             ]
-            cells, places, blobs = zip(*packs, strict=True) if packs else ((), (), ())
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(cells, pa.int64()),
-                    pa.array(["rows"] * len(packs), pa.string()),
-                    pa.array(places, pa.int64()),
-                    pa.array(blobs, pa.binary()),
-                ],
-                names=["cell", "kind", "place", "blob"],
-            )
+            yield pack_table(packs)
 
     def _own(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of one stream with the stream's own columns, of the types that it declares."""
@@ -66,6 +57,20 @@ class Packer:
             for name, place in shared.items()
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(shared))
+
+
+def pack_table(packs: Sequence[tuple[int, int, bytes]]) -> pa.RecordBatch:
+    """Packs as :data:`PACKED`, given the key of their cell, their place and their bytes."""
+    cells, places, blobs = zip(*packs, strict=True) if packs else ((), (), ())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(cells, pa.int64()),
+            pa.array(["rows"] * len(packs), pa.string()),
+            pa.array(places, pa.int64()),
+            pa.array(blobs, pa.binary()),
+        ],
+        names=["cell", "kind", "place", "blob"],
+    )
 
 
 def shared_columns(streams: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -30,13 +30,16 @@ from midstream.errors import (
     did_you_mean,
     quoted,
 )
+from midstream.spark.file_stream import FileStream
 
 __all__ = ["as_type", "check_frame", "check_frames", "spark_schema", "stream", "type_for_spark"]
 
 
-def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | datetime.timedelta = 0) -> Stream:
+def stream(
+    name: str, frame: DataFrame | FileStream, event_time: str, lateness: int | str | datetime.timedelta = 0
+) -> Stream:
     """A stream with the columns of a DataFrame, to declare a query with."""
-    if not isinstance(frame, DataFrame):
+    if not isinstance(frame, DataFrame | FileStream):
         raise BadStreamDeclaration(f'stream "{name}" is a {type(frame).__name__}', hint="Give a DataFrame.")
     fields = []
     for field in frame.schema:
@@ -51,7 +54,7 @@ def stream(name: str, frame: DataFrame, event_time: str, lateness: int | str | d
     return Stream(name, pa.schema(fields), event_time, lateness)
 
 
-def check_frame(declared: Stream, frame: DataFrame) -> None:
+def check_frame(declared: Stream, frame: DataFrame | FileStream) -> None:
     """Refuse a DataFrame that is not what the stream declares."""
     names = frame.schema.names
     folded = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
@@ -87,9 +90,13 @@ def check_frame(declared: Stream, frame: DataFrame) -> None:
         )
 
 
-def check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame]) -> tuple[SparkSession, bool]:
+def check_frames(
+    streams: Mapping[str, Stream], frames: Mapping[str, DataFrame | FileStream]
+) -> tuple[SparkSession, bool]:
     """The session of the DataFrames, and whether they are streams; refuses what does not fit the query."""
-    if not isinstance(frames, Mapping) or not all(isinstance(frame, DataFrame) for frame in frames.values()):
+    if not isinstance(frames, Mapping) or not all(
+        isinstance(frame, DataFrame | FileStream) for frame in frames.values()
+    ):
         raise PushedTypeMismatch(
             "run_on_spark takes a mapping from stream names to DataFrames", hint='Write {"orders": orders_df, ...}.'
         )
@@ -117,7 +124,7 @@ def check_frames(streams: Mapping[str, Stream], frames: Mapping[str, DataFrame])
     return next(iter(frames.values())).sparkSession, kinds.pop()
 
 
-def _arrow_type(frame: DataFrame, spark_type: DataType) -> pa.DataType | str:
+def _arrow_type(frame: DataFrame | FileStream, spark_type: DataType) -> pa.DataType | str:
     """The type as Arrow's, timestamps in the session's time zone; or why it has none."""
     if isinstance(spark_type, StringType) and spark_type != StringType():
         return "Strings are compared by their bytes, whatever their collation."

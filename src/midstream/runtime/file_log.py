@@ -1,0 +1,103 @@
+"""The files of streams, numbered in the order in which they are read: by modification time, then by name.
+
+A query must read the same files in the same micro-batch again after a restart, whatever has come or gone since. So each
+file gets the next number of its stream when it is first seen, and a log says which file has which number. An offset of
+a stream is then a number of files. A line of the log is on the disk before an offset that needs it is given to anybody.
+
+Files that are there when the query looks are numbered in their order; one that appears later comes after them, however
+old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Names that
+begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["FileLog", "data_files"]
+
+
+class FileLog:
+    """The log of one query, a file of lines: a stream and the path of its next file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: dict[str, list[str]] = {}
+        self._known: set[tuple[str, str]] = set()
+        written = path.read_bytes() if path.exists() else b""
+        # What follows the last end of a line was being written when a process died: no offset needs it.
+        self._end = written.rfind(b"\n") + 1
+        for line in written[: self._end].splitlines():
+            self._note(*json.loads(line))
+
+    def count(self, stream: str) -> int:
+        """How many files of a stream have a number."""
+        return len(self._files.get(stream, ()))
+
+    def files(self, stream: str, start: int, end: int) -> list[str]:
+        """The files of a stream after the first ``start``, up to ``end``."""
+        found = self._files.get(stream, [])[start:end]
+        if len(found) < end - start:
+            raise ValueError(f"{self._path} has {self.count(stream)} files of stream {stream!r}, not {end}")
+        return found
+
+    def discover(self, paths: dict[str, str]) -> None:
+        """Number the files that are new, given where each stream's are: a directory, a file or a pattern."""
+        lines = []
+        for stream, path in paths.items():
+            new = [file for file in data_files(path) if (stream, file) not in self._known]
+            for _, file in sorted(_dated(new)):
+                self._note(stream, file)
+                lines.append(json.dumps([stream, file]) + "\n")
+        if lines:
+            self._append("".join(lines).encode())
+
+    def _note(self, stream: str, file: str) -> None:
+        self._known.add((stream, file))
+        self._files.setdefault(stream, []).append(file)
+
+    def _append(self, lines: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+            file.seek(self._end)
+            file.truncate()
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self._end += len(lines)
+
+
+def data_files(path: str) -> Iterator[str]:
+    """The data files of a directory, file or pattern on this machine, also those in nested directories."""
+    for found in glob.glob(path, recursive=True) if glob.has_magic(path) and not os.path.exists(path) else [path]:
+        if os.path.isdir(found):
+            yield from _inside(found)
+        elif os.path.isfile(found):
+            yield found
+
+
+def _inside(folder: str) -> Iterator[str]:
+    nested = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_dir():
+                nested.append(entry.path)
+            elif entry.is_file():
+                # A named pipe is neither: opening it would wait for somebody to write into it.
+                yield entry.path
+    for inner in nested:
+        yield from _inside(inner)
+
+
+def _dated(files: list[str]) -> Iterator[tuple[int, str]]:
+    """Each file with its modification time; those that are gone again are left out."""
+    for file in files:
+        try:
+            yield os.stat(file).st_mtime_ns, file
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,89 @@
+"""Files get their numbers by modification time and name, once and for all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from midstream.runtime.file_log import FileLog, data_files
+
+
+def write(path, modified=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    os.utime(path, ns=(modified, modified))
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return FileLog(tmp_path / "logs" / "q.jsonl")
+
+
+def test_files_are_numbered_by_modification_time_and_then_by_name(tmp_path, log):
+    folder = tmp_path / "a"
+    last = write(folder / "1", 7)
+    second, first = write(folder / "c", 5), write(folder / "nested" / "b", 5)
+    log.discover({"a": str(folder)})
+    assert log.files("a", 0, 3) == [second, first, last]
+    assert str(folder / "c") < str(folder / "nested" / "b")
+
+
+def test_a_file_that_appears_later_comes_later_however_old_it_is(tmp_path, log):
+    new = write(tmp_path / "a" / "new", 9)
+    log.discover({"a": str(tmp_path / "a")})
+    old = write(tmp_path / "a" / "old", 1)
+    log.discover({"a": str(tmp_path / "a")})
+    log.discover({"a": str(tmp_path / "a")})
+    assert log.count("a") == 2
+    assert log.files("a", 0, 2) == [new, old]
+
+
+def test_another_process_finds_the_same_numbers_though_files_are_gone(tmp_path, log):
+    paths = {name: str(tmp_path / name) for name in "ab"}
+    files = [write(tmp_path / "a" / str(number), 10 - number) for number in range(3)]
+    other = write(tmp_path / "b" / "x")
+    log.discover(paths)
+    os.remove(files[2])
+    again = FileLog(tmp_path / "logs" / "q.jsonl")
+    again.discover(paths)
+    assert again.files("a", 0, 3) == files[::-1]
+    assert again.files("b", 0, 1) == [other]
+
+
+def test_a_line_that_was_being_written_does_not_count(tmp_path, log):
+    first = write(tmp_path / "a" / "1", 1)
+    log.discover({"a": str(tmp_path / "a")})
+    with open(tmp_path / "logs" / "q.jsonl", "ab") as torn:
+        torn.write(b'["a", "/nowhe')
+    again = FileLog(tmp_path / "logs" / "q.jsonl")
+    assert again.count("a") == 1
+    second = write(tmp_path / "a" / "2", 2)
+    again.discover({"a": str(tmp_path / "a")})
+    for read in (again, FileLog(tmp_path / "logs" / "q.jsonl")):
+        assert read.files("a", 0, 2) == [first, second]
+
+
+def test_an_offset_beyond_the_log_is_refused(tmp_path, log):
+    write(tmp_path / "a" / "1")
+    log.discover({"a": str(tmp_path / "a")})
+    with pytest.raises(ValueError, match="has 1 files of stream 'a', not 2"):
+        log.files("a", 0, 2)
+
+
+def test_what_is_not_data_is_left_alone(tmp_path):
+    folder = tmp_path / "a"
+    data = write(folder / "data")
+    for name in ("_temporary/x", ".hidden", "_being_written"):
+        write(folder / name)
+    os.mkfifo(folder / "pipe")
+    assert list(data_files(str(folder))) == [data]
+    assert list(data_files(data)) == [data]
+    assert list(data_files(str(tmp_path / "*" / "d*"))) == [data]
+    assert list(data_files(str(tmp_path / "nowhere"))) == []
+
+
+def test_a_name_with_letters_of_a_pattern_is_a_name_if_it_exists(tmp_path):
+    data = write(tmp_path / "a[1]" / "data")
+    assert list(data_files(str(tmp_path / "a[1]"))) == [data]

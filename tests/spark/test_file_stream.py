@@ -1,0 +1,256 @@
+"""Streams of files that midstream reads itself: in order, the same ones in the same micro-batch after a restart."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+from midstream import ContinuousQuery, Stream
+from midstream.errors import BadStreamDeclaration, PathProblem
+from midstream.planning.partitioning import partition
+from midstream.runtime.pack import PackHeader, StreamPacker
+from midstream.runtime.transport import from_bytes
+from midstream.spark import FileStream
+from midstream.spark.file_stream import PackedFilesReader, _Setup, _Source
+from midstream.testing import assert_same_bag, join_intervals
+
+SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
+STREAMS = [Stream(name, SCHEMA, "ts") for name in "ab"]
+TEXT = "SELECT a.ts AS x, b.ts AS y, a.k AS k FROM a [RANGE 20], b [RANGE 20] WHERE a.k = b.k"
+DDL = "ts long, k long"
+
+
+def rows(stream, number, count=40):
+    random = np.random.default_rng([number, ord(stream)])
+    times = np.sort(random.integers(number * 50, number * 50 + 50, count))
+    return pa.table({"ts": times, "k": random.integers(0, 5, count)}, SCHEMA)
+
+
+def drop(folder, name, table, modified=1_000_000_000):
+    """A file that appears at once, with this modification time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / f"_{name}")
+    os.utime(folder / f"_{name}", ns=(modified, modified))
+    os.rename(folder / f"_{name}", folder / name)
+
+
+# Without Spark
+
+
+def reader(tmp_path, limits=(None, None), text=TEXT, streams=STREAMS, cells=1):
+    """As Spark gets it: in another process."""
+    plan = ContinuousQuery(text, streams).plan()
+    sources = []
+    for place, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
+        windows = [window for window in plan.windows() if window.stream.name == stream.name]
+        packer = StreamPacker(windows, stream.schema.names, partition(plan, cells))
+        sources.append(_Source(place, stream.name, str(tmp_path / stream.name), limit, packer))
+    setup = _Setup(sources, str(tmp_path / "logs"), [100 + cell for cell in range(cells)])
+    return PackedFilesReader(pickle.loads(pickle.dumps(setup)))
+
+
+def read(source, start, end):
+    """Stream, event times and key of the cell of each pack, in the order in which the cell takes them."""
+    packs = []
+    for part in source.partitions(start, end):
+        for table in source.read(part):
+            for one in table.to_pylist():
+                header, (batch,) = from_bytes(one["blob"], PackHeader)
+                packs.append((one["place"], one["cell"], header.stream, batch.column("__time").to_pylist()))
+    return [pack[1:] for pack in sorted(packs)]
+
+
+def test_files_with_equal_times_are_read_by_name(tmp_path):
+    for number in (2, 0, 1):
+        drop(tmp_path / "a", f"{number}.parquet", rows("a", number, 3))
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert end["files"] == {"a": 3, "b": 0}
+    assert [times for _, _, times in read(source, start, end)] == [rows("a", n, 3)["ts"].to_pylist() for n in range(3)]
+
+
+def test_a_micro_batch_has_as_many_files_as_are_asked_for(tmp_path):
+    for number in range(3):
+        for stream in "ab":
+            drop(tmp_path / stream, f"{number}.parquet", rows(stream, number))
+    source = reader(tmp_path, limits=(2, None))
+    start = source.initialOffset()
+    limit = source.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxFiles)
+    first = source.latestOffset(start, limit)
+    assert first["files"] == {"a": 2, "b": 3}
+    second = source.latestOffset(first, limit)
+    assert second["files"] == {"a": 3, "b": 3}
+    assert source.latestOffset(second, limit) == second
+    assert source.partitions(second, second) == []
+    assert source.latestOffset(start, ReadAllAvailable())["files"] == {"a": 3, "b": 3}
+    assert isinstance(reader(tmp_path).getDefaultReadLimit(), ReadAllAvailable)
+
+
+def test_a_query_over_what_is_there_does_not_take_what_comes_later(tmp_path):
+    drop(tmp_path / "a", "0.parquet", rows("a", 0))
+    source = reader(tmp_path)
+    source.prepareForTriggerAvailableNow()
+    first = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    drop(tmp_path / "a", "1.parquet", rows("a", 1))
+    assert source.latestOffset(first, ReadAllAvailable()) == first
+
+
+def test_a_new_process_reads_the_same_files_between_the_same_offsets(tmp_path):
+    drop(tmp_path / "a", "5.parquet", rows("a", 5))
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    before = read(source, start, end)
+    drop(tmp_path / "a", "1.parquet", rows("a", 1), modified=1)
+    again = reader(tmp_path)
+    assert read(again, start, end) == before
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert [times for _, _, times in read(again, end, later)] == [rows("a", 1)["ts"].to_pylist()]
+
+
+def test_a_query_that_starts_anew_has_a_log_of_its_own(tmp_path):
+    drop(tmp_path / "a", "0.parquet", rows("a", 0))
+    source = reader(tmp_path)
+    source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    os.remove(tmp_path / "a" / "0.parquet")
+    drop(tmp_path / "a", "1.parquet", rows("a", 1))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert [times for _, _, times in read(source, start, end)] == [rows("a", 1)["ts"].to_pylist()]
+
+
+def test_every_cell_gets_a_pack_of_every_file_and_tasks_share_the_files(tmp_path):
+    for number in range(4):
+        drop(tmp_path / "a", f"{number}.parquet", rows("a", number))
+    source = reader(tmp_path, cells=2)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert [len(part.files) for part in source.partitions(start, end)] == [2, 2]
+    packs = read(source, start, end)
+    assert [cell for cell, _, _ in packs] == [100, 101] * 4
+    assert sorted(t for _, _, times in packs for t in times) == sorted(
+        t for number in range(4) for t in rows("a", number)["ts"].to_pylist()
+    )
+
+
+def test_columns_are_found_in_any_case_and_missing_ones_are_null(tmp_path):
+    drop(tmp_path / "a", "0.parquet", pa.table({"TS": pa.array([1, 2], pa.int32()), "other": ["x", "y"]}))
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    (part,) = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
+    (table,) = source.read(part)
+    _, (batch,) = from_bytes(table.to_pylist()[0]["blob"], PackHeader)
+    assert batch.column("k").to_pylist() == [None, None]
+    assert batch.column("ts").to_pylist() == [1, 2]
+
+
+def test_a_column_of_another_type_is_named_with_its_file(tmp_path):
+    drop(tmp_path / "a", "0.parquet", pa.table({"ts": [1], "k": ["ten"]}))
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    (part,) = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
+    with pytest.raises(BadStreamDeclaration, match=r'column "k" of ".*0.parquet" is not int64'):
+        list(source.read(part))
+
+
+@pytest.mark.parametrize("int96", [False, True])
+def test_instants_are_the_same_whatever_form_a_file_has_them_in(tmp_path, int96):
+    schema = pa.schema({"ts": pa.timestamp("us", "UTC"), "k": pa.int64()})
+    moment = datetime.datetime(2024, 5, 17, 12, 30, 1, 250_000, datetime.UTC)
+    folder = tmp_path / "a"
+    folder.mkdir()
+    table = pa.table({"ts": pa.array([moment], pa.timestamp("us", "UTC")), "k": [1]})
+    pq.write_table(table, folder / "0.parquet", use_deprecated_int96_timestamps=int96)
+    text = "SELECT a.k FROM a [RANGE 20 seconds], b [RANGE 20 seconds] WHERE a.k = b.k"
+    source = reader(tmp_path, text=text, streams=[Stream(name, schema, "ts") for name in "ab"])
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert read(source, start, end) == [(100, "a", [int(moment.timestamp() * 1_000_000)])]
+
+
+# On Spark
+
+
+def live_query(spark, tmp_path, text=TEXT, cells=1, limit=None):
+    streams = {name: FileStream(spark, tmp_path / "in" / name, DDL, limit) for name in "ab"}
+    return ContinuousQuery(text, STREAMS).run_on_spark(streams, control_dir=tmp_path / "control", cells=cells)
+
+
+def work(live, tmp_path):
+    running = (
+        live.results.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    return running
+
+
+def expected(numbers, text=TEXT):
+    tables = {name: pa.concat_tables(rows(name, number) for number in numbers) for name in "ab"}
+    return join_intervals(text, STREAMS, tables)
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+def test_results_are_exact_through_restarts_and_a_change_of_plan(spark, tmp_path, cells):
+    spark.conf.set("spark.sql.shuffle.partitions", cells)
+    for number in range(3):
+        for stream in "ab":
+            drop(tmp_path / "in" / stream, f"{number}.parquet", rows(stream, number))
+    running = work(live_query(spark, tmp_path, cells=cells, limit=1), tmp_path)
+    assert len([p for p in running.recentProgress if p.numInputRows]) == 3
+    for stream in "ab":
+        # What was read is no longer needed.
+        os.remove(tmp_path / "in" / stream / "0.parquet")
+        drop(tmp_path / "in" / stream, "3.parquet", rows(stream, 3))
+    live = live_query(spark, tmp_path, cells=cells)
+    live.migrate("b a", "jisc")
+    work(live, tmp_path)
+    live.finish()
+    work(live, tmp_path)
+    assert_same_bag(pq.read_table(tmp_path / "out"), expected(range(4)))
+    assert live.metrics()["streams"]["a"]["rows"] == 160
+
+
+def test_rows_that_no_window_wants_stay_behind_and_count_for_the_watermark(spark, tmp_path):
+    text = f"{TEXT} AND a.k = 1 AND a.ts % 2 = 0"
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    live = live_query(spark, tmp_path, text)
+    live.finish()
+    work(live, tmp_path)
+    assert_same_bag(pq.read_table(tmp_path / "out"), expected([0], text))
+    assert live.metrics()["streams"]["a"]["rows"] == 40
+
+
+def test_a_stream_of_files_beside_one_that_spark_reads(spark, tmp_path):
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    frames = {
+        "a": FileStream(spark, tmp_path / "in" / "a"),
+        "b": spark.readStream.schema(DDL).parquet(str(tmp_path / "in" / "b")),
+    }
+    live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control", cells=1)
+    live.finish()
+    work(live, tmp_path)
+    assert_same_bag(pq.read_table(tmp_path / "out"), expected([0]))
+
+
+def test_a_stream_without_files_needs_a_schema(spark, tmp_path):
+    with pytest.raises(PathProblem, match="there are no files"):
+        FileStream(spark, tmp_path / "nowhere")
+    with pytest.raises(BadStreamDeclaration, match="files_per_batch is 0"):
+        FileStream(spark, tmp_path, DDL, 0)
