@@ -188,7 +188,7 @@ def test_midstream_reads_plain_parquet_files_itself(tmp_path, place, options, re
 
 def test_a_number_of_files_is_a_number(tmp_path):
     (source,) = stream_sources([f"s=parquet:{tmp_path}"], ["s.maxFilesPerTrigger=three"])
-    with pytest.raises(BadArgument, match='"s.maxFilesPerTrigger" is "three"'):
+    with pytest.raises(BadArgument, match=r'"s\.maxFilesPerTrigger" is "three"'):
         _ = source.files_per_batch
 
 
