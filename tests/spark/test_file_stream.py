@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from midstream import ContinuousQuery, Stream
-from midstream.errors import BadStreamDeclaration, PathProblem
+from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.planning.partitioning import partition
 from midstream.runtime.pack import PackHeader, StreamPacker
 from midstream.runtime.transport import from_bytes
@@ -159,6 +159,20 @@ def test_a_column_of_another_type_is_named_with_its_file(tmp_path):
     start = source.initialOffset()
     (part,) = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
     with pytest.raises(BadStreamDeclaration, match=r'column "k" of ".*0.parquet" is not int64'):
+        list(source.read(part))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for number in range(2):
+        drop(tmp_path / "a", f"{number}.parquet", rows("a", number))
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    (part,) = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
+    (tmp_path / "a" / "0.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    with pytest.raises(UnreadableFile, match=r"cannot read the file .*0\.parquet"):
+        list(source.read(part))
+    os.remove(tmp_path / "a" / "0.parquet")
+    with pytest.raises(UnreadableFile, match=r"the file .*0\.parquet is gone"):
         list(source.read(part))
 
 

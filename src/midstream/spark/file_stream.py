@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from midstream.errors import BadStreamDeclaration, PathProblem
+from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.runtime.file_log import FileLog, data_files
 from midstream.runtime.pack import StreamPacker
 from midstream.spark.packing import PACKED, pack_table
@@ -201,14 +201,22 @@ class PackedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
     """The rows of a file, with the columns that the packer takes, of the types that its stream declares."""
     names = list(dict.fromkeys([*packer.columns, packer.stream.event_time]))
-    with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
-        there = _columns(file.schema_arrow.names, names)
-        for batch in file.iter_batches(_PIECE_ROWS, columns=[name for name in there.values() if name is not None]):
-            columns = []
-            for name, found in there.items():
-                declared = packer.stream.column_type(name)
-                columns.append(_column(batch, found, declared, path))
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+    try:
+        with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
+            there = _columns(file.schema_arrow.names, names)
+            read = [name for name in there.values() if name is not None]
+            for batch in file.iter_batches(_PIECE_ROWS, columns=read):
+                types = [packer.stream.column_type(name) for name in names]
+                columns = [_column(batch, found, type, path) for found, type in zip(there.values(), types, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+    except FileNotFoundError:
+        raise UnreadableFile(
+            f"the file {path} is gone", hint="Keep the files of a stream until they have been read."
+        ) from None
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise UnreadableFile(
+            f"cannot read the file {path}", detail=f"{problem}", hint="Fix or remove it, then resume."
+        ) from None
 
 
 def _columns(there: list[str], wanted: list[str]) -> dict[str, str | None]:
