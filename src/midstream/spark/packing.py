@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from midstream.runtime.pack import KEEP, StreamPacker
+from midstream.runtime.pack import BAD_MESSAGE, KEEP, StreamPacker
 from midstream.spark.spark_types import as_type
 
 __all__ = ["PACKED", "STREAM", "Packer", "shared_columns"]
@@ -62,7 +62,9 @@ class Packer:
         """Rows of one stream with the stream's own columns, of the types that it declares."""
         declared, shared = self._streams[stream].stream, self._shared[stream]
         columns = [
-            rows.column(place) if name == KEEP else as_type(rows.column(place), declared.column_type(name))
+            rows.column(place)
+            if name in (KEEP, BAD_MESSAGE)
+            else as_type(rows.column(place), declared.column_type(name))
             for name, place in shared.items()
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(shared))
