@@ -185,11 +185,20 @@ def stream_sources(
     lateness_of = _by_stream("--lateness", lateness, places, is_for_all_too=True)
     made = []
     for name, place in places.items():
-        declared = of_stream[name], schema_of.get(name), event_time_of.get(name), lateness_of.get(name)
-        if place.startswith("kafka:"):
-            source = _kafka_source(StreamSource(name, "kafka", None, *declared, topic=place.removeprefix("kafka:")))
-        else:
-            source = StreamSource(name, *_place(name, place), *declared)
+        is_topic = place.startswith("kafka:")
+        format_, path = ("kafka", None) if is_topic else _place(name, place)
+        source = StreamSource(
+            name,
+            format_,
+            path,
+            of_stream[name],
+            schema_of.get(name),
+            event_time_of.get(name),
+            lateness_of.get(name),
+            place.removeprefix("kafka:") if is_topic else None,
+        )
+        if is_topic:
+            source = _kafka_source(source)
         if source.schema is not None:
             schema_from_ddl(source.schema, name)
         if source.lateness is not None:
