@@ -38,6 +38,8 @@ class Broker:
         directory.mkdir(parents=True, exist_ok=True)
         port, control = _free_port(), _free_port()
         self.address = f"127.0.0.1:{port}"
+        # The clients would report on each try to reach a broker that is dead.
+        self._client = {"bootstrap.servers": self.address, "log_level": 0}
         self._settings = directory / "server.properties"
         self._settings.write_text(
             f"process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{control}\n"
@@ -88,7 +90,7 @@ class Broker:
         timestamp_ms: int | None = None,
     ) -> None:
         """Send messages, in order: bytes, None, or anything that is to be JSON."""
-        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
+        producer = Producer({**self._client, "enable.idempotence": True})
         time_of_message = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
         for message in messages:
             value = message if message is None or isinstance(message, bytes) else json.dumps(message).encode()
@@ -97,7 +99,7 @@ class Broker:
 
     def messages(self, topic: str) -> list[Message]:
         """All messages that are there now, by partition and offset."""
-        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "tests", "enable.auto.commit": False})
+        consumer = Consumer({**self._client, "group.id": "tests", "enable.auto.commit": False})
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         found = []
         for partition in sorted(partitions):
@@ -113,7 +115,7 @@ class Broker:
         return found
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address})
+        return AdminClient(self._client)
 
     def __enter__(self) -> Broker:
         self.start()

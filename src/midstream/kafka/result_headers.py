@@ -2,9 +2,8 @@
 
 ``midstream-query`` is Spark's id of the streaming query, which stays with its checkpoint. ``midstream-batch`` is the
 micro-batch, counted from 0. ``midstream-result`` is unique in the micro-batch: its upper bits are the partition of
-Spark's that computed the result, its lower 33 bits the place among that partition's results, sorted by ``valid_from``
-and then by the message's text. So it depends on the results alone, not on the order in which they were computed: if a
-micro-batch is run again, the same result has the same number.
+Spark's that computed the result, its lower 33 bits the place among that partition's results. It is stored with the
+result before either is sent, so that each copy has the same number (``spark/kafka_sink``).
 
 >>> result_id([("midstream-query", b"9f7c"), ("midstream-batch", b"4"), ("midstream-result", b"17")])
 ResultId(query='9f7c', batch=4, number=17)

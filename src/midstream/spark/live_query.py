@@ -339,8 +339,9 @@ class LiveQuery:
         For the options see :meth:`write_kafka`.
         """
         self._controlled("kafka_writer()")
-        sink = KafkaSink(KafkaTopic.parse(topic), self._names, key, options)
-        return self.results.writeStream.foreachBatch(sink).option("checkpointLocation", checked_checkpoint(checkpoint))
+        place = checked_checkpoint(checkpoint)
+        sink = KafkaSink(KafkaTopic.parse(topic), self._names, place, key, options)
+        return self.results.writeStream.foreachBatch(sink).option("checkpointLocation", place)
 
     def write_kafka(
         self,
