@@ -86,7 +86,7 @@ class Conductor:
         self.broker = Broker(directory / "broker")
         self.control = directory / "run.control"
         self.driver: subprocess.Popen[bytes] | None = None
-        self.drivers = self.rounds = self.bad = self.migrations = 0
+        self.drivers = self.rounds = self.bad = 0
         self.killed = dict.fromkeys(victims, 0)
         self._is_over = threading.Event()
         self._began = time.monotonic()
@@ -201,9 +201,10 @@ class Conductor:
     def _migrate_all_the_time(self) -> None:
         while not self._is_over.wait(self.chance.uniform(0.3, 1.5)):
             # There may be no query yet.
+            is_running = self.driver is not None and self.driver.poll() is None
             with contextlib.suppress(MidstreamError, OSError):
-                RemoteQuery(self.control).migrate(self.chance.choice(ORDERS), self.chance.choice(STRATEGIES))
-                self.migrations += 1
+                if is_running:
+                    RemoteQuery(self.control).migrate(self.chance.choice(ORDERS), self.chance.choice(STRATEGIES))
 
     def _end_streams(self) -> None:
         """Stop the query, and let it come to its end."""
@@ -231,6 +232,8 @@ class Conductor:
         status = RemoteQuery(self.control).status()
         assert status is not None
         states = [entry.outcome.state for entry in status.history]
+        # The report lists the latest, and of others only which there were.
+        states += [state for state, numbers in status.earlier.items() for _ in numbers]
         return {
             "input messages": sum(map(len, tables.values())),
             "expected": len(expected),
@@ -246,7 +249,6 @@ class Conductor:
             "drivers": self.drivers,
             "batches": self._batches() + 1,
             "migrations": {state: states.count(state) for state in sorted(set(states))},
-            "earlier migrations": status.earlier,
         }
 
     def _rows(self, topic: str):  # type: ignore[no-untyped-def]
