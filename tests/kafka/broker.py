@@ -49,6 +49,7 @@ class Broker:
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
+        self._producer: Producer | None = None
         self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings)).wait(60)
 
     def topic(self, name: str) -> str:
@@ -90,7 +91,9 @@ class Broker:
         timestamp_ms: int | None = None,
     ) -> None:
         """Send messages, in order: bytes, None, or anything that is to be JSON."""
-        producer = Producer({**self._client, "enable.idempotence": True})
+        if self._producer is None:
+            self._producer = Producer({**self._client, "enable.idempotence": True})
+        producer = self._producer
         time_of_message = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
         for message in messages:
             value = message if message is None or isinstance(message, bytes) else json.dumps(message).encode()
