@@ -48,6 +48,7 @@ chaos: $(READY)  ## kill processes of migrating queries, and of deployments, on 
 	$(BIN)/python -m tests.spark.chaos --query joins --where local --adapt auto --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --sink delta --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos --query joins --where local --sink delta --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.kafka.chaos --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos_sites --kills $(or $(KILLS),21)
 
 bench: $(READY)  ## run the benchmarks; results go to benchmarks/results
@@ -67,5 +68,5 @@ lock:  ## update the lock to the newest versions
 	rm -rf $(VENV)-lock
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .peers .kafka .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The same examples in every run, and one Spark for all tests of a process.
+"""The same examples in every run, and one Spark, and one Kafka broker, for all tests of a process.
 
 Hypothesis would also draw constants from the modules that happen to be loaded, and so depend on which tests the same
 process has run before.
@@ -28,6 +28,7 @@ SLOW = (
     "tests/demo/test_demo_on_spark.py",
     "tests/planning/test_partitioning.py",
     "tests/property/",
+    "tests/kafka/test_chaos.py",
     "tests/spark/test_chaos.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_sites.py",
@@ -42,6 +43,7 @@ SLOW = (
 LONGEST = (
     "tests/spark/test_cluster.py",
     "tests/spark/test_chaos.py",
+    "tests/kafka/test_chaos.py",
     "tests/spark/test_sites.py",
     "tests/demo/test_demo_on_spark.py",
     "tests/property/test_seeded_cases.py",
@@ -172,3 +174,32 @@ def spark_in(spark, monkeypatch):
     for query in spark.streams.active:
         query.stop()
     files.setWorkingDirectory(before)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory):
+    """A real broker (``tests/kafka``); where it cannot be resolved from Maven, tests are skipped."""
+    from tests.kafka.packages import Unreachable, broker_jars
+
+    try:
+        broker_jars()
+    except Unreachable as reason:
+        pytest.skip(str(reason))
+    from tests.kafka.broker import Broker
+
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def connector(spark):
+    """The shared Spark knows Kafka and Avro from now on."""
+    from tests.kafka.packages import Unreachable, connector_jars
+
+    try:
+        jars = connector_jars()
+    except Unreachable as reason:
+        pytest.skip(str(reason))
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    return jars

@@ -71,7 +71,11 @@ def examples(page: str) -> list[tuple[Block, Block | None]]:
     return pairs
 
 
-def printed_by(block: Block, path: Path, namespace: dict[str, object]) -> str:
+KAFKA = "localhost:9092"
+"""What pages call a broker."""
+
+
+def printed_by(block: Block, path: Path, namespace: dict[str, object], broker: str = KAFKA) -> str:
     """What the code prints; of commands, with the commands."""
     printed = io.StringIO()
     if block.language == "console":
@@ -84,7 +88,7 @@ def printed_by(block: Block, path: Path, namespace: dict[str, object]) -> str:
                 printed.write(f"{line}\n{called.out}")
         return printed.getvalue()
     with contextlib.redirect_stdout(printed):
-        exec(compile("\n" * block.line + block.text, path, "exec"), namespace)
+        exec(compile("\n" * block.line + block.text.replace(KAFKA, broker), path, "exec"), namespace)
     return printed.getvalue()
 
 
@@ -96,17 +100,25 @@ def needs_spark(page: str) -> bool:
     return any("midstream.spark" in block.text for block, _ in examples(page))
 
 
+def needs_kafka(page: str) -> bool:
+    return any("read_kafka" in block.text for block, _ in examples(page))
+
+
 @pytest.mark.parametrize("path", [path for path in RUN if examples(path.read_text())], ids=name_of)
 def test_code_prints_what_stands_below_it(path, tmp_path, monkeypatch, request):
     page = path.read_text()
     monkeypatch.chdir(tmp_path)
     if needs_spark(page):
         request.getfixturevalue("spark_in")(tmp_path)
+    broker = KAFKA
+    if needs_kafka(page):
+        request.getfixturevalue("connector")
+        broker = request.getfixturevalue("broker").address
     namespace: dict[str, object] = {"__name__": "__main__"}
     written = page
     wrong = []
     for block, shown in examples(page):
-        got, expected = printed_by(block, path, namespace), "" if shown is None else shown.text
+        got, expected = printed_by(block, path, namespace, broker), "" if shown is None else shown.text
         if not doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS):
             wrong.append(f"{name_of(path)}, line {block.line}\nprints:\n{got}\nbut there stands:\n{expected}")
             if shown is not None:

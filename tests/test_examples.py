@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-ON_SPARK = {"join_on_spark_with_migration", "sinks_delta_and_kafka"}
+ON_SPARK = {"join_on_spark_with_migration", "kafka_results_once", "sinks_delta_and_kafka"}
+WITH_KAFKA = {"kafka_results_once"}
 PROMISES = {
     "join_on_spark_with_migration": [
         r"The plan at the start:\n(.*\n)+.*orders AS o(.*\n)+.*payments AS p(.*\n)+[1-9]\d* results so far",
@@ -31,6 +32,7 @@ PROMISES = {
         r"[2-9] changes, 21,350,990 results, [\d,]+ pairs",
         r"(always .* pairs; as many results every week: True\n){2}",
     ],
+    "kafka_results_once": ["200 messages, 100 results of 100 orders"],
     "just_in_time": ["just-in-time processing on: 12693 results", "at least about 421,668 partial results avoided"],
     "trains_between_edge_nodes": [
         r"minute 4: train 1 passes from edge 1 to edge 2",
@@ -60,9 +62,12 @@ def test_every_example_is_here():
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_an_example_shows_what_it_promises(name, capsys, request):
+def test_an_example_shows_what_it_promises(name, capsys, request, monkeypatch):
     if name in ON_SPARK:
         request.getfixturevalue("spark")
+    if name in WITH_KAFKA:
+        request.getfixturevalue("connector")
+        monkeypatch.setenv("KAFKA_SERVERS", request.getfixturevalue("broker").address)
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     printed = capsys.readouterr().out
     for promise in PROMISES[name]:

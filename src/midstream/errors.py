@@ -40,6 +40,7 @@ __all__ = [
     "FinishedRun",
     "InvalidPlacement",
     "JavaMissing",
+    "KafkaUnreachable",
     "MalformedMessage",
     "MalformedRow",
     "MidstreamError",
@@ -399,6 +400,12 @@ class AlreadyRunning(DeploymentError):
     """Another process is running the query."""
 
     code = "M5007"
+
+
+class KafkaUnreachable(DeploymentError):
+    """No broker answers, or a topic does not exist."""
+
+    code = "M5008"
 
 
 class TopologyError(MidstreamError):

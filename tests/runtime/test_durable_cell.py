@@ -750,7 +750,7 @@ def test_late_rows_of_a_stream_that_is_read_twice_are_counted_once():
         cluster.run({"a": rows(*((number, number, f"{number}") for number in range(80, 110)))})
         # Not older than 100 less the lateness of 4.
         assert msgspec.to_builtins(cluster.progress.metrics().streams["a"]) == {
-            "rows": 31, "without_event_time": 0, "event_time_out_of_range": 0, "late": 16,
+            "rows": 31, "without_event_time": 0, "event_time_out_of_range": 0, "late": 16, "bad_messages": 0,
         }  # fmt: skip
 
 

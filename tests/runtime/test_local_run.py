@@ -52,7 +52,7 @@ def test_rows_without_event_time_are_dropped_and_counted():
     run = start()
     run.push({"a": rows((None, 1, "x"), (1, 1, "y")), "b": rows((1, 1, "z"))})
     assert run.metrics()["streams"]["a"] == {
-        "rows": 2, "late": 0, "without_event_time": 1, "event_time_out_of_range": 0,
+        "rows": 2, "late": 0, "without_event_time": 1, "event_time_out_of_range": 0, "bad_messages": 0,
     }  # fmt: skip
     assert run.metrics()["results"] == 1
 
@@ -67,7 +67,7 @@ def test_event_times_out_of_range_are_dropped_and_counted_apart(window):
         {"a": rows((None, 1, "x"), (far, 1, "y"), (-far, 1, "y"), (2**63 - 1, 1, "z"), (-far - 1, 1, "z"))}
     )
     assert run.metrics()["streams"]["a"] == {
-        "rows": 5, "late": 0, "without_event_time": 1, "event_time_out_of_range": 2,
+        "rows": 5, "late": 0, "without_event_time": 1, "event_time_out_of_range": 2, "bad_messages": 0,
     }  # fmt: skip
     found = [*result.to_pylist(), *run.finish().to_pylist()]
     assert {row["n"] for row in found} <= {1, 2}

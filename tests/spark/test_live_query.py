@@ -325,7 +325,7 @@ def test_late_rows_are_counted_once_in_however_many_cells_they_are(spark, tmp_pa
         results = pa.concat_tables([local.push(rows), local.push(late)])
         assert lives[name].metrics()["streams"] == local.metrics()["streams"]
         assert lives[name].metrics()["streams"]["a"] == {
-            "rows": 15, "late": 3, "without_event_time": 1, "event_time_out_of_range": 0,
+            "rows": 15, "late": 3, "without_event_time": 1, "event_time_out_of_range": 0, "bad_messages": 0,
         }  # fmt: skip
         assert lives[name].metrics()["watermark"] == local.watermark
         assert_same_bag(running.results(name), results)

@@ -106,7 +106,13 @@ def test_every_strategy_with_a_restart_in_its_middle(spark, tmp_path, cells, seq
     running.stop()
     assert metrics["finished"]
     assert metrics["streams"] == {
-        name: {"rows": 25 * len(feed.batches), "without_event_time": 0, "event_time_out_of_range": 0, "late": 0}
+        name: {
+            "rows": 25 * len(feed.batches),
+            "without_event_time": 0,
+            "event_time_out_of_range": 0,
+            "late": 0,
+            "bad_messages": 0,
+        }
         for name in "abc"
     }
     found = spark.read.parquet(str(tmp_path / "out")).toArrow()

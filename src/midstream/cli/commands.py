@@ -13,7 +13,7 @@ from midstream.cli.output import Output
 from midstream.cli.places import is_remote
 from midstream.cli.saved_run import MASTER, RunFile
 from midstream.cli.sinks import read_sink
-from midstream.cli.sources import stream_sources
+from midstream.cli.sources import read_dead_letters, stream_sources
 from midstream.cli.typer_classes import Command, Group
 from midstream.demo import OUTPUT, run_demo
 from midstream.errors import BadArgument, PathProblem
@@ -107,8 +107,8 @@ def run(
         typer.Option(
             "--sink",
             metavar="FORMAT:PATH",
-            help="Where results go: delta:PATH (recommended), parquet:DIR, csv:DIR, json:DIR, console, noop or another "
-            "Spark format.",
+            help="Where results go: delta:PATH (recommended), kafka:HOST:PORT/TOPIC, parquet:DIR, csv:DIR, json:DIR, "
+            "console, noop or another Spark format.",
         ),
     ] = "console",
     options: Options = None,
@@ -121,7 +121,15 @@ def run(
             "--sink-option",
             metavar="KEY=VALUE",
             help="Set a Spark sink option; of delta: partition_by=COLUMN,..., delta.PROPERTY=VALUE, "
-            "storage.OPTION=VALUE, append=true.",
+            "storage.OPTION=VALUE, append=true; of kafka: key=COLUMN.",
+        ),
+    ] = None,
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(
+            "--dead-letters",
+            metavar="DIR|kafka:HOST:PORT/TOPIC",
+            help="Where messages of Kafka topics go that cannot be read. Default: they are only counted.",
         ),
     ] = None,
     plan: PlanName = None,
@@ -175,7 +183,8 @@ def run(
         others = {
             "QUERY": query_file, "--query": text, "--stream": streams, "--option": options, "--schema": schemas,
             "--event-time": event_times, "--lateness": lateness, "--sink-option": sink_options, "--plan": plan,
-            "--just-in-time": just_in_time, "--control": control, "--checkpoint": checkpoint, "--cells": cells,
+            "--dead-letters": dead_letters, "--just-in-time": just_in_time, "--control": control,
+            "--checkpoint": checkpoint, "--cells": cells,
         }  # fmt: skip
         given = [name for name, value in others.items() if value] + (["--sink"] if sink != "console" else [])
         if given:
@@ -186,7 +195,7 @@ def run(
         before = RunFile.read(resume)
         asked = RunFile(
             before.query, before.streams, before.sink, before.control, before.checkpoint, before.plan, before.cells,
-            master or before.master, {**before.settings, **chosen}, before.just_in_time,
+            master or before.master, {**before.settings, **chosen}, before.just_in_time, before.dead_letters,
         )  # fmt: skip
         return run_query(asked, until_end, Output(as_json, debug), adaptation)
     written = _query_text(query_file, text)
@@ -205,6 +214,7 @@ def run(
         master or MASTER,
         chosen,
         just_in_time,
+        read_dead_letters(dead_letters, sources),
     )
     return run_query(asked, until_end, Output(as_json, debug), adaptation)
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from midstream.algebra.stream import Stream
 from midstream.cli.output import Output, escape
 from midstream.cli.plan_names import name_of, plan_named
-from midstream.cli.schemas import RATE, kind_of, schema_from_ddl, schema_of_file
+from midstream.cli.schemas import KAFKA, RATE, RAW, kind_of, schema_from_ddl, schema_of_file
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
 from midstream.errors import BadArgument
 from midstream.planning.partitioning import partition
@@ -60,6 +62,8 @@ def declared(source: StreamSource) -> Stream:
         schema = schema_from_ddl(source.schema, source.name)
     elif source.format in ("rate", "rate-micro-batch"):
         schema = RATE
+    elif source.payload == "raw" and source.topic is not None and source.option("select") is None:
+        schema = RAW
     else:
         first = next(local_files(source.path), None) if source.path is not None else None
         if first is None:
@@ -70,7 +74,9 @@ def declared(source: StreamSource) -> Stream:
         separator = source.option("sep") or source.option("delimiter") or ","
         has_header = (source.option("header") or "true").lower() == "true"
         schema = schema_of_file(first, source.format, separator, has_header)
-    event_time = choose_event_time(
-        source.name, {field.name: kind_of(field.type) for field in schema}, source.event_time
-    )
+    otherwise = None if source.topic is None else "kafka_timestamp"
+    kinds = {field.name: kind_of(field.type) for field in schema}
+    event_time = choose_event_time(source.name, kinds, source.event_time, otherwise)
+    if source.topic is not None:
+        schema = pa.schema([*schema, *KAFKA])
     return Stream(source.name, schema, event_time, read_lateness(source.lateness or "0", source.name))

@@ -12,12 +12,12 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pyarrow.parquet as pa_parquet
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
     from midstream.spark import FileStream, LiveQuery
 
@@ -64,12 +65,22 @@ def run(asked: RunFile, until_end: bool, output: Output, adapt: str | Adaptation
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
-        session = spark_session(asked.master, asked.cells, asked.settings, log, shows_rows)
+        session = spark_session(asked.master, asked.cells, _settings(asked), log, shows_rows)
         with _failure_noted(asked.control), session as spark:
             # Spark's own handler cancels what runs, which would look like a failure.
             interruption.install()
             _check_far_sink(spark, asked)
             return _run(spark, asked, until_end, output, interruption, before, adapt)
+
+
+def _settings(asked: RunFile) -> Mapping[str, str]:
+    """The settings of the session, with Spark's packages for Kafka if a topic is read or written."""
+    from midstream.spark.kafka_packages import with_kafka_packages
+
+    topics = [source for source in asked.streams if source.topic is not None]
+    if not topics and not asked.sink.is_kafka:
+        return asked.settings
+    return with_kafka_packages(asked.settings, any(source.payload == "avro" for source in topics))
 
 
 @contextlib.contextmanager
@@ -167,7 +178,8 @@ def _run(
     total = _total_rows(found) if until_end else None
     with LiveView(output, query.plan().time_domain, total, has_end=until_end) as view:
         watch = _Watch(live, view, LateRowsWarning(found, output), DecisionNotes(live, output), interruption)
-        _work(live, writer, watch, until_end)
+        with _dead_letters(found, frames, asked, watch):
+            _work(live, writer, watch, until_end)
     return _concluded(asked, live, output, watch.pace(), time.monotonic() - began, interruption.is_asked, before)
 
 
@@ -177,9 +189,34 @@ def _writer(live: LiveQuery, asked: RunFile) -> DataStreamWriter:
     if sink.is_delta:
         assert sink.path is not None
         return live.delta_writer(sink.path, asked.checkpoint, **sink.delta_options)
+    if sink.is_kafka:
+        assert sink.path is not None
+        return live.kafka_writer(sink.path, asked.checkpoint, **sink.kafka_options)
     writer = live.results.writeStream.format(sink.format).options(**sink.options)
     writer = writer.option("checkpointLocation", asked.checkpoint)
     return writer if sink.path is None else writer.option("path", sink.path)
+
+
+@contextlib.contextmanager
+def _dead_letters(
+    sources: list[StreamSource], frames: Mapping[str, DataFrame | FileStream], asked: RunFile, watch: _Watch
+) -> Iterator[None]:
+    """Bad messages are written, too, as long as the query runs; at its end all that were there by then."""
+    if asked.dead_letters is None:
+        yield
+        return
+    from midstream.spark import write_dead_letters
+
+    found = [frames[source.name] for source in sources if source.topic is not None]
+    topics = [cast("DataFrame", frame) for frame in found]
+    writing = write_dead_letters(topics, asked.dead_letters, f"{asked.checkpoint}/dead_letters")
+    watch.also(writing)
+    try:
+        yield
+        if writing.isActive and not watch.is_interrupted:
+            writing.processAllAvailable()
+    finally:
+        writing.stop()
 
 
 def _work(live: LiveQuery, writer: DataStreamWriter, watch: _Watch, until_end: bool) -> None:
@@ -251,6 +288,15 @@ class _Watch:
         self._interruption = interruption
         self._first: tuple[float, int] | None = None
         self._last: tuple[float, int] | None = None
+        self._others: list[StreamingQuery] = []
+
+    def also(self, other: StreamingQuery) -> None:
+        """A query beside the one that is watched: if it fails, so does the run."""
+        self._others.append(other)
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interruption.is_asked
 
     def for_ever(self, running: StreamingQuery) -> None:
         """Until the query is interrupted or fails."""
@@ -276,6 +322,10 @@ class _Watch:
             raise problems[0]
 
     def _look(self) -> None:
+        for other in self._others:
+            failed = other.exception()
+            if failed is not None:
+                raise failed
         metrics = self._live.metrics()
         seen = time.monotonic(), _rows_in(metrics)
         if metrics["batches"] and (self._last is None or seen[1] > self._last[1]):
@@ -315,15 +365,30 @@ def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
             )
         columns = batch_frame(spark, source).schema
         source = replace(source, schema=columns.toDDL())
+    if source.topic is not None:
+        return _found_of_topic(spark, source)
     columns = _streaming_frame(spark, source).schema
-    whole = ("byte", "short", "integer", "long")
-    kinds = {
-        field.name: "timestamp"
-        if field.dataType.typeName().startswith("timestamp")
-        else ("integer" if field.dataType.typeName() in whole else "other")
-        for field in columns
-    }
-    return replace(source, event_time=choose_event_time(source.name, kinds, source.event_time))
+    return replace(source, event_time=choose_event_time(source.name, _kinds(columns), source.event_time))
+
+
+def _found_of_topic(spark: SparkSession, source: StreamSource) -> StreamSource:
+    """The event time of messages is a column of theirs, or else the time at which Kafka got them."""
+    from midstream.spark.kafka_source import payload_columns
+
+    columns = payload_columns(_topic_frame(spark, source))
+    kinds = {name: _kind(type_name) for name, type_name in columns.items()}
+    return replace(source, event_time=choose_event_time(source.name, kinds, source.event_time, "kafka_timestamp"))
+
+
+def _kinds(columns: StructType) -> dict[str, str]:
+    return {field.name: _kind(field.dataType.typeName()) for field in columns}
+
+
+def _kind(type_name: str) -> str:
+    """What matters of a type for an event time."""
+    if type_name.startswith("timestamp"):
+        return "timestamp"
+    return "integer" if type_name in ("byte", "short", "integer", "long") else "other"
 
 
 def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
@@ -338,12 +403,21 @@ def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     return reader.load(source.path)
 
 
+def _topic_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    from midstream.spark import read_kafka
+
+    assert source.topic is not None, "the stream is a topic"
+    return read_kafka(spark, source.topic, event_time=source.event_time, **source.kafka_options)
+
+
 def _streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame | FileStream:
     if source.read_by == "midstream":
         from midstream.spark import FileStream as Files
 
         assert source.path is not None, "midstream reads files"
         return Files(spark, source.path, source.schema, source.files_per_batch)
+    if source.topic is not None:
+        return _topic_frame(spark, source)
     path, options = source.place_of_stream()
     reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
@@ -394,6 +468,7 @@ def _concluded(
             (counts["late"], "were late"),
             (counts["without_event_time"], "were without an event time"),
             (counts["event_time_out_of_range"], "had an event time out of range"),
+            (counts["bad_messages"], "could not be read"),
         ):
             if number:
                 output.say(f"dropped: {number:,} rows of {escape(name)} {what}")

@@ -40,6 +40,7 @@ _ENTRIES: Mapping[str, tuple[type, ...]] = {
     "master": (str,),
     "settings": (dict,),
     "just_in_time": (bool,),
+    "dead_letters": (str, NoneType),
 }
 
 
@@ -58,6 +59,8 @@ class RunFile:
     master: str = MASTER
     settings: Mapping[str, str] = field(default_factory=dict)
     just_in_time: bool = False
+    dead_letters: str | None = None
+    """Where bad messages go: a directory, or ``kafka:HOST:PORT/TOPIC``."""
 
     @property
     def path(self) -> Path:
@@ -86,6 +89,7 @@ class RunFile:
             "master": self.master,
             "settings": dict(self.settings),
             "just_in_time": self.just_in_time,
+            "dead_letters": self.dead_letters,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "started": time.time(),
@@ -102,7 +106,7 @@ class RunFile:
         """
         control = control.absolute()
         try:
-            content = read_json(control / "run.json")
+            content = {"dead_letters": None, **read_json(control / "run.json")}
             if content["version"] != VERSION:
                 raise ValueError(f"it is of version {content['version']}, this midstream reads {VERSION}")
             wrong = [name for name, types in _ENTRIES.items() if type(content[name]) not in types]
@@ -119,6 +123,7 @@ class RunFile:
                 content["master"],
                 content["settings"],
                 content["just_in_time"],
+                content["dead_letters"],
             )
         except FileNotFoundError:
             is_there = control.is_dir()
@@ -142,7 +147,7 @@ class RunFile:
             ("checkpoint", other.checkpoint, self.checkpoint),
             ("sink", other.sink.shown, self.sink.shown),
             *(
-                (f'source of stream "{mine.name}"', f"{their.format}:{their.path}", f"{mine.format}:{mine.path}")
+                (f'source of stream "{mine.name}"', their.shown, mine.shown)
                 for mine in self.streams
                 for their in other.streams
                 if mine.name == their.name

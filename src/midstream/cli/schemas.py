@@ -22,11 +22,22 @@ from sqlglot.errors import SqlglotError
 
 from midstream.errors import BadArgument, MissingColumn, UnreadableFile, did_you_mean, quoted
 
-__all__ = ["RATE", "check_columns", "kind_of", "schema_from_ddl", "schema_of_file"]
+__all__ = ["KAFKA", "RATE", "RAW", "check_columns", "kind_of", "schema_from_ddl", "schema_of_file"]
 
 INSTANT = pa.timestamp("us", "UTC")
 RATE = pa.schema({"timestamp": INSTANT, "value": pa.int64()})
 """The schema of Spark's rate source."""
+RAW = pa.schema({"value": pa.binary()})
+"""What the raw messages of a Kafka topic are, if nothing is made of them."""
+KAFKA = pa.schema(
+    {
+        "kafka_key": pa.binary(),
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.int64(),
+        "kafka_timestamp": INSTANT,
+    }
+)
+"""The columns that every stream of a Kafka topic has beside those of its messages."""
 
 _BLOCK_BYTES = 1 << 20
 _PLAIN = {

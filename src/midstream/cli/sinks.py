@@ -1,6 +1,7 @@
 """Sinks as the command line names them: where results go.
 
     delta:PATH                         a Delta table, each result exactly once; written by the cells, the fastest
+    kafka:HOST:PORT/TOPIC              messages, each result at least once, with headers that tell repeats
     parquet:DIR, csv:DIR, json:DIR     files, each result exactly once
     console, noop                      printed, or discarded
     FORMAT or FORMAT:PATH              anything else that Spark can write a stream to, with --sink-option key=value
@@ -20,7 +21,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from midstream.cli.places import is_remote
-from midstream.errors import BadArgument, DuplicateName, PathProblem, did_you_mean, quoted
+from midstream.errors import BadArgument, BadOption, DuplicateName, PathProblem, did_you_mean, quoted
+from midstream.kafka.topic import KafkaTopic
 
 __all__ = ["Sink", "check_names", "check_unused", "read_sink"]
 
@@ -55,6 +57,17 @@ class Sink:
     @property
     def is_delta(self) -> bool:
         return self.format == "delta"
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether results go to a topic as messages with headers; ``kafka`` alone is Spark's own sink."""
+        return self.format == "kafka" and self.path is not None
+
+    @property
+    def kafka_options(self) -> dict[str, Any]:
+        """The options of ``write_kafka``."""
+        others = {name: value for name, value in self.options.items() if name != "key"}
+        return {"key": self.options.get("key"), "options": others}
 
     @property
     def can_be_read_back(self) -> bool:
@@ -110,6 +123,15 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
             chosen.setdefault("truncate", "false")
         return Sink(text, None, chosen)
     format_, path = matched[1], matched[2]
+    if format_ == "kafka":
+        try:
+            return Sink(format_, str(KafkaTopic.parse(path)), chosen)
+        except BadOption as problem:
+            raise BadArgument(
+                f'--sink "{text}" names no topic',
+                detail=problem.detail,
+                hint="Write --sink kafka:localhost:9092/results.",
+            ) from None
     if format_ == "delta":
         _check_delta_options(chosen)
     if not is_remote(path):

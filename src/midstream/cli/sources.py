@@ -2,6 +2,7 @@
 
     orders=data/orders          a directory, a file or a glob; the format follows from the files' names
     orders=json:data/orders     the same with its format, for a directory without files yet
+    orders=kafka:HOST:9092/TOPIC  messages of a Kafka topic, with --option orders.payload=json, avro or raw
     orders=rate                 any other format that Spark can read as a stream, with --option orders.key=value
 
 Rows that do not fit the columns end the query (``mode=FAILFAST``) instead of becoming NULL; ``--option
@@ -27,9 +28,17 @@ from typing import Any, Literal
 
 from midstream.cli.places import is_remote
 from midstream.cli.schemas import schema_from_ddl
-from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
+from midstream.errors import BadArgument, BadOption, BadStreamDeclaration, PathProblem, did_you_mean, quoted
+from midstream.kafka.topic import KafkaTopic
 
-__all__ = ["StreamSource", "choose_event_time", "local_files", "read_lateness", "stream_sources"]
+__all__ = [
+    "StreamSource",
+    "choose_event_time",
+    "local_files",
+    "read_dead_letters",
+    "read_lateness",
+    "stream_sources",
+]
 
 FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc"}
 """File formats by file extension."""
@@ -50,6 +59,8 @@ _UNITS = {
     "d": "days",
     "w": "weeks",
 }
+_OF_KAFKA = ("payload", "avroSchema", "select")
+"""Options of a Kafka stream that are not Spark's."""
 _MOST_DIGITS = 18
 _LOOKED_AT = 10_000
 """Maximum number of files of a directory that are inspected for the format."""
@@ -67,6 +78,8 @@ class StreamSource:
     """Spark DDL; None: inferred."""
     event_time: str | None = None
     lateness: str | None = None
+    topic: str | None = None
+    """Of a Kafka topic: ``HOST:PORT/TOPIC``."""
     read_by: Literal["spark", "midstream"] = "spark"
     """Whose source reads it; a run that has begun keeps the one that it began with."""
 
@@ -78,6 +91,28 @@ class StreamSource:
     def has_end(self) -> bool:
         """Whether the stream is finite."""
         return self.format not in ENDLESS
+
+    @property
+    def shown(self) -> str:
+        return f"{self.format}:{self.topic or self.path}"
+
+    @property
+    def payload(self) -> str:
+        """What the values of a topic's messages are."""
+        return self.option("payload") or "json"
+
+    @property
+    def kafka_options(self) -> dict[str, Any]:
+        """The options of ``read_kafka``."""
+        own = {name.lower(): name for name in _OF_KAFKA}
+        others = {name: value for name, value in self.options.items() if name.lower() not in own}
+        return {
+            "schema": self.schema if self.payload == "json" else None,
+            "payload": self.payload,
+            "avro_schema": self.option("avroSchema"),
+            "select": self.option("select"),
+            "options": others,
+        }
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -172,10 +207,20 @@ def stream_sources(
     lateness_of = _by_stream("--lateness", lateness, places, is_for_all_too=True)
     made = []
     for name, place in places.items():
-        format_, path = _place(name, place)
+        is_topic = place.startswith("kafka:")
+        format_, path = ("kafka", None) if is_topic else _place(name, place)
         source = StreamSource(
-            name, format_, path, of_stream[name], schema_of.get(name), event_time_of.get(name), lateness_of.get(name)
+            name,
+            format_,
+            path,
+            of_stream[name],
+            schema_of.get(name),
+            event_time_of.get(name),
+            lateness_of.get(name),
+            place.removeprefix("kafka:") if is_topic else None,
         )
+        if is_topic:
+            source = _kafka_source(source)
         if source.schema is not None:
             schema_from_ddl(source.schema, name)
         if source.lateness is not None:
@@ -184,8 +229,10 @@ def stream_sources(
     return made
 
 
-def choose_event_time(stream: str, kinds: Mapping[str, str], chosen: str | None) -> str:
+def choose_event_time(stream: str, kinds: Mapping[str, str], chosen: str | None, otherwise: str | None = None) -> str:
     """The event time column; ``kinds`` says of each column whether it is "timestamp", "integer" or something else.
+
+    ``otherwise`` is the column to take if none of these can be meant.
 
     >>> choose_event_time("orders", {"id": "integer", "placed": "timestamp"}, None)
     'placed'
@@ -199,6 +246,8 @@ def choose_event_time(stream: str, kinds: Mapping[str, str], chosen: str | None)
     for usual in _EVENT_TIMES:
         if usual in called:
             return called[usual]
+    if otherwise is not None and not timestamps:
+        return otherwise
     raise BadStreamDeclaration(
         f'cannot choose the event-time column of stream "{stream}"',
         detail=f"The stream has the columns {quoted(kinds)}.",
@@ -239,6 +288,59 @@ def local_files(path: str) -> Iterator[Path]:
             named = (os.path.join(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
             # To open a named pipe would wait for somebody to write into it.
             yield from (Path(file) for file in named if os.path.isfile(file))
+
+
+def read_dead_letters(place: str | None, sources: Sequence[StreamSource]) -> str | None:
+    """Parse ``--dead-letters``: a directory, or a topic."""
+    if place is None:
+        return None
+    if all(source.topic is None for source in sources):
+        raise BadArgument("--dead-letters is for streams of Kafka topics", hint="Leave it out.")
+    if place.startswith("kafka:"):
+        try:
+            return f"kafka:{KafkaTopic.parse(place.removeprefix('kafka:'))}"
+        except BadOption as problem:
+            raise BadArgument(
+                f'--dead-letters "{place}" names no topic',
+                detail=problem.detail,
+                hint="Write --dead-letters kafka:localhost:9092/bad, or a directory.",
+            ) from None
+    if is_remote(place):
+        return place
+    path = os.path.abspath(os.path.expanduser(place))
+    if os.path.isfile(path):
+        raise PathProblem(f"{path} is a file", hint="Dead letters are written as files in a directory.")
+    return path
+
+
+def _kafka_source(source: StreamSource) -> StreamSource:
+    """A stream of a Kafka topic, checked; an Avro schema may be given as the file that has it."""
+    try:
+        topic = str(KafkaTopic.parse(source.topic or ""))
+    except BadOption as problem:
+        raise BadArgument(
+            f'cannot read the topic "{source.topic}" of stream "{source.name}"',
+            detail=problem.detail,
+            hint=f"Write brokers and a topic: {source.name}=kafka:localhost:9092/{source.name}.",
+        ) from None
+    if source.payload == "json" and source.schema is None:
+        raise BadArgument(
+            f'the columns of stream "{source.name}" are not known',
+            detail="Its messages are JSON.",
+            hint=f'Declare them: --schema {source.name}="ts timestamp, id long"; or set what messages are: '
+            f"--option {source.name}.payload=avro, or raw.",
+        )
+    options = dict(source.options)
+    for name, value in source.options.items():
+        if name.lower() == "avroschema" and not value.lstrip().startswith("{"):
+            try:
+                options[name] = Path(value).read_text()
+            except OSError as problem:
+                raise PathProblem(
+                    f'cannot read the Avro schema "{value}" of stream "{source.name}": {problem.strerror}',
+                    hint="Give a file, or the schema itself as JSON.",
+                ) from None
+    return replace(source, topic=topic, options=options)
 
 
 def _is_partitioned(path: str) -> bool:

@@ -16,6 +16,7 @@ from midstream.errors import (
     BadArgument,
     CheckpointMismatch,
     JavaMissing,
+    KafkaUnreachable,
     MalformedRow,
     MidstreamError,
     MissingColumn,
@@ -155,6 +156,29 @@ def _unknown_format(text: str) -> MidstreamError | None:
     )
 
 
+def _no_topic(text: str) -> MidstreamError | None:
+    """Kafka: a topic that does not exist, or brokers that do not answer."""
+    if "org.apache.kafka" not in text and "kafka010" not in text:
+        return None
+    if "UnknownTopicOrPartition" in text:
+        matched = re.search(r"Topic ([\w.-]+) not present|partitions? ([\w.-]+)-\d+", text)
+        named = f'the topic "{matched[1] or matched[2]}"' if matched else "a topic"
+        return KafkaUnreachable(f"{named} does not exist", hint="Create it, then start the query again.")
+    if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text:
+        return UnreadableFile(
+            "messages that the query has not read yet are gone from their topic",
+            detail=_reason(text),
+            hint="Keep messages until they have been read; --option STREAM.failOnDataLoss=false goes on without them.",
+        )
+    if re.search(r"TimeoutException|No resolvable bootstrap urls|DisconnectException", text) is None:
+        return None
+    return KafkaUnreachable(
+        "no Kafka broker answers",
+        detail=_reason(text),
+        hint="Check the address, HOST:PORT/TOPIC, and that the broker runs; then resume.",
+    )
+
+
 def _port_in_use(text: str) -> MidstreamError | None:
     if "java.net.BindException" not in text:
         return None
@@ -214,6 +238,7 @@ def _gone(text: str) -> MidstreamError | None:
 
 _KNOWN: tuple[Callable[[str], MidstreamError | None], ...] = (
     _own_error,
+    _no_topic,
     _malformed_row,
     _wrong_path,
     _unreadable_file,
@@ -248,7 +273,8 @@ def _java_problem(log: Path | None) -> MidstreamError:
     if unresolved is not None:
         return BadArgument(
             f"the package {unresolved[1]} could not be found",
-            hint="Check --conf spark.jars.packages: it takes GROUP:NAME:VERSION and needs a reachable repository.",
+            hint="Check --conf spark.jars.packages: it takes GROUP:NAME:VERSION and needs a reachable repository. Jars "
+            "on this machine are named by --conf spark.jars=FILE,...; for Kafka see docs/kafka.md.",
         )
     lines = [line.strip() for line in said.splitlines() if re.search(r"Error|Exception|error:", line)]
     return SparkFailed(

@@ -163,11 +163,13 @@ def _just_in_time(metrics: ClusterMetrics) -> str:
 
 def _streams(metrics: ClusterMetrics) -> Table:
     table = Table("stream", title="streams", title_justify="left")
-    for name in ("rows", "late, dropped", "without event time", "out of range"):
+    has_bad = any(counts.bad_messages for counts in metrics.streams.values())
+    for name in ("rows", "late, dropped", "without event time", "out of range", *(["bad messages"] if has_bad else [])):
         table.add_column(name, justify="right")
     idle = {stream for cell in metrics.cells for stream in cell.idle}
     for name, counts in metrics.streams.items():
-        figures = (counts.rows, counts.late, counts.without_event_time, counts.event_time_out_of_range)
+        figures = [counts.rows, counts.late, counts.without_event_time, counts.event_time_out_of_range]
+        figures += [counts.bad_messages] if has_bad else []
         table.add_row(Text(name + (" (idle)" if name in idle else "")), *(f"{figure:,}" for figure in figures))
     return table
 

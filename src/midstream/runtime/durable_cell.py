@@ -139,7 +139,9 @@ class DurableCell:
         for pack in packs:
             seen, (batch,) = from_bytes(pack, PackHeader)
             if seen.counts:
-                self.streams[seen.stream].count(seen.rows, seen.without_event_time, seen.event_time_out_of_range)
+                self.streams[seen.stream].count(
+                    seen.rows, seen.without_event_time, seen.event_time_out_of_range, seen.bad_messages
+                )
                 if seen.latest is not None:
                     self.time.see(seen.stream, seen.latest)
             for window in seen.windows:

@@ -17,6 +17,7 @@ from functools import reduce
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream.algebra.expressions import Column, Expression, conjunction, substitute
 from midstream.algebra.plan import Window
@@ -27,10 +28,12 @@ from midstream.runtime.cell_routing import cells_of
 from midstream.runtime.ingest import ticks
 from midstream.runtime.transport import to_bytes
 
-__all__ = ["KEEP", "PackHeader", "StreamPacker"]
+__all__ = ["BAD_MESSAGE", "KEEP", "PackHeader", "StreamPacker"]
 
 KEEP = "__keep"
 """A column that says whether any window wants the row; computed by Spark."""
+BAD_MESSAGE = "__bad_message"
+"""A column that says whether the row is a message that could not be read: it is counted, and nothing else."""
 
 
 class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,7 @@ class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     without_event_time: int
     event_time_out_of_range: int
+    bad_messages: int = 0
     latest: int | None
     """The latest event time seen, in ticks."""
 
@@ -69,8 +73,11 @@ class StreamPacker:
     def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         """The rows for each cell, and the cell.
 
-        Columns are of their declared types; :data:`KEEP` may be one of them.
+        Columns are of their declared types; :data:`KEEP` and :data:`BAD_MESSAGE` may be among them.
         """
+        rows_in = batch.num_rows
+        if BAD_MESSAGE in batch.schema.names:
+            batch = batch.filter(pc.invert(batch.column(BAD_MESSAGE)))
         event_times = batch.column(self.stream.event_time)
         times, timed = ticks(event_times)
         latest = int(times[timed].max()) if timed.any() else None
@@ -90,9 +97,10 @@ class StreamPacker:
                 stream=self.stream.name,
                 windows=[window.identity for window in group],
                 counts=number == 0,
-                rows=batch.num_rows,
+                rows=rows_in,
                 without_event_time=event_times.null_count,
                 event_time_out_of_range=out_of_range,
+                bad_messages=rows_in - batch.num_rows,
                 latest=latest,
             )
             for cell, part in enumerate(self._split(rows, group[0])):

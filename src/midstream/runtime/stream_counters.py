@@ -25,17 +25,21 @@ class StreamCounters(msgspec.Struct, forbid_unknown_fields=True):
     without_event_time: int = 0
     event_time_out_of_range: int = 0
     late: int = 0
+    bad_messages: int = 0
+    """Rows of a source that could not be read as what the stream declares: see ``spark/kafka_source``."""
 
     @property
     def in_time(self) -> int:
         """The rows that have an event time that counts, and are not late."""
-        return self.rows - self.without_event_time - self.event_time_out_of_range - self.late
+        dropped = self.without_event_time + self.event_time_out_of_range + self.late + self.bad_messages
+        return self.rows - dropped
 
-    def count(self, rows: int, without_event_time: int, event_time_out_of_range: int) -> None:
+    def count(self, rows: int, without_event_time: int, event_time_out_of_range: int, bad_messages: int = 0) -> None:
         """Count the rows of one batch, late ones included."""
         self.rows += rows
         self.without_event_time += without_event_time
         self.event_time_out_of_range += event_time_out_of_range
+        self.bad_messages += bad_messages
 
     def count_late(self, timely: Flags, among: Flags | None = None) -> None:
         """Count the rows that are not in time, among those that have an event time if that is given."""
@@ -50,6 +54,7 @@ class StreamCounters(msgspec.Struct, forbid_unknown_fields=True):
             max((counters.without_event_time for counters in cells), default=0),
             max((counters.event_time_out_of_range for counters in cells), default=0),
             sum(counters.late for counters in cells) // copies,
+            max((counters.bad_messages for counters in cells), default=0),
         )
 
 

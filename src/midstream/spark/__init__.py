@@ -1,12 +1,15 @@
 """Running on Spark: the only folder that knows pyspark.
 
 ``query.run_on_spark(frames)`` gives a :class:`LiveQuery`; :func:`stream` declares a stream by a DataFrame, and
-:func:`session` makes a session with the settings that suit.
+:func:`session` makes a session with the settings that suit. :func:`read_kafka` gives the messages of a Kafka topic as a
+DataFrame, :func:`bad_messages` those that could not be read, and :func:`write_dead_letters` keeps them.
 """
 
+from midstream.spark.dead_letters import write_dead_letters
 from midstream.spark.file_stream import FileStream
+from midstream.spark.kafka_source import bad_messages, read_kafka
 from midstream.spark.live_query import LiveQuery
 from midstream.spark.session import session
 from midstream.spark.spark_types import stream
 
-__all__ = ["FileStream", "LiveQuery", "session", "stream"]
+__all__ = ["FileStream", "LiveQuery", "bad_messages", "read_kafka", "session", "stream", "write_dead_letters"]

@@ -28,8 +28,8 @@ from midstream.delta.orphans import OrphanRemoval, remove_files_of
 from midstream.delta.result_files import ResultFile, TableTarget
 from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
-from midstream.errors import BadOption
 from midstream.spark.cell_operator import application_of
+from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.file_systems import exists
 
 __all__ = ["FILES", "DeltaBackfill", "DeltaSink"]
@@ -70,13 +70,7 @@ class DeltaSink(_Table):
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
-            raise BadOption(
-                "a stream that is written to a table needs a checkpoint",
-                detail="By its checkpoint a query knows after a crash what it has written.",
-                hint="Give checkpoint=..., a directory for Spark.",
-            )
-        self.checkpoint = os.fspath(checkpoint)
+        self.checkpoint = checked_checkpoint(checkpoint)
         # Spark writes this file when the query starts for the first time, after the table was made.
         has_begun = exists(spark, f"{self.checkpoint}/metadata")
         super().__init__(path, schema, partition_by, properties, storage_options, has_begun)

@@ -51,6 +51,7 @@ from midstream.errors import (
 )
 from midstream.execution.just_in_time import JustInTime
 from midstream.installation import install_command
+from midstream.kafka.topic import KafkaTopic
 from midstream.planned_query import PlannedQuery
 from midstream.planning.cost.statistics import Statistics
 from midstream.planning.partitioning import partition
@@ -59,7 +60,7 @@ from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.explain import explain_running
 from midstream.runtime.messages import DeclareIdle, Finish
-from midstream.runtime.pack import KEEP, StreamPacker
+from midstream.runtime.pack import BAD_MESSAGE, KEEP, StreamPacker
 from midstream.runtime.plan_adaptation import PlanAdaptation
 from midstream.runtime.plan_changes import PlanChanges
 from midstream.runtime.progress import Progress
@@ -69,8 +70,10 @@ from midstream.spark.backfill import Backfill
 from midstream.spark.catalyst import as_spark_column, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
+from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.figures import Figures
 from midstream.spark.file_stream import FileStream, packed_files
+from midstream.spark.kafka_sink import KafkaSink
 from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
 from midstream.spark.spark_types import check_frames, spark_schema
@@ -324,6 +327,38 @@ class LiveQuery:
             sink.write(self._backfilled(Backfill(self._setup, sink.target, sink.application), FILES))
         return None
 
+    def kafka_writer(
+        self,
+        topic: str | KafkaTopic,
+        checkpoint: str | os.PathLike[str],
+        *,
+        key: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> DataStreamWriter:
+        """A writer of results to a Kafka topic, to be started, with another trigger or by ``run_to_end``.
+
+        For the options see :meth:`write_kafka`.
+        """
+        self._controlled("kafka_writer()")
+        place = checked_checkpoint(checkpoint)
+        sink = KafkaSink(KafkaTopic.parse(topic), self._names, place, key, options)
+        return self.results.writeStream.foreachBatch(sink).option("checkpointLocation", place)
+
+    def write_kafka(
+        self,
+        topic: str | KafkaTopic,
+        checkpoint: str | os.PathLike[str],
+        *,
+        key: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> StreamingQuery:
+        """Write the results to a Kafka topic, ``"HOST:PORT/TOPIC"``, at least once, with headers that tell repeats.
+
+        Each result is a message: a JSON object, keyed by the column ``key`` (by default by what its headers say).
+        ``options`` are those of Spark's Kafka sink. Gives the running query. See ``docs/kafka.md``.
+        """
+        return self.kafka_writer(topic, checkpoint, key=key, options=options).start()
+
     def metrics(self) -> dict[str, Any]:
         """Counts of all cells together (``cells`` has each one's own), by the last micro-batch that was reported."""
         changes = [migration for migration in self.history()[-MOST_RECORDS:] if migration.state != "unchanged"]
@@ -385,7 +420,10 @@ class LiveQuery:
             packers.append(packer)
             own = [_named(column) for column in dict.fromkeys([*packer.columns, stream.event_time])]
             wanted = self._wanted(stream)
-            selected[place] = frame.select(*own, *([] if wanted is None else [wanted.alias(KEEP)]))
+            own += [] if wanted is None else [wanted.alias(KEEP)]
+            if BAD_MESSAGE in frame.columns:
+                own.append(F.col(BAD_MESSAGE).isNotNull().alias(BAD_MESSAGE))
+            selected[place] = frame.select(*own)
         parts = []
         if files:
             parts.append(packed_files(files, self._controlled("a stream of files").files_path, self._keys))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.portable_types import as_type
-from midstream.runtime.pack import KEEP, StreamPacker
+from midstream.runtime.pack import BAD_MESSAGE, KEEP, StreamPacker
 
 __all__ = ["PACKED", "STREAM", "Packer", "pack_table", "shared_columns"]
 
@@ -53,7 +53,9 @@ class Packer:
         """Rows of one stream with the stream's own columns, of the types that it declares."""
         declared, shared = self._streams[stream].stream, self._shared[stream]
         columns = [
-            rows.column(place) if name == KEEP else as_type(rows.column(place), declared.column_type(name))
+            rows.column(place)
+            if name in (KEEP, BAD_MESSAGE)
+            else as_type(rows.column(place), declared.column_type(name))
             for name, place in shared.items()
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(shared))

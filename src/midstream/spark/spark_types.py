@@ -30,6 +30,7 @@ from midstream.errors import (
     did_you_mean,
     quoted,
 )
+from midstream.runtime.pack import BAD_MESSAGE
 from midstream.spark.file_stream import FileStream
 
 __all__ = ["as_type", "check_frame", "check_frames", "spark_schema", "stream", "type_for_spark"]
@@ -43,6 +44,9 @@ def stream(
         raise BadStreamDeclaration(f'stream "{name}" is a {type(frame).__name__}', hint="Give a DataFrame.")
     fields = []
     for field in frame.schema:
+        if field.name == BAD_MESSAGE:
+            # Says what a row is, and is not part of it.
+            continue
         found = _arrow_type(frame, field.dataType)
         if isinstance(found, str):
             raise BadStreamDeclaration(

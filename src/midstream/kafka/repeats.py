@@ -1,0 +1,58 @@
+"""How a consumer drops repeated results.
+
+A micro-batch is sent again, as a whole, only before the next one is begun, and a result is sent to the same partition
+of the topic each time. So in a partition all results of a micro-batch come before any of the next one, at least once
+each; whatever comes of an earlier micro-batch is a repeat, and within a micro-batch its number tells.
+
+>>> repeats = RepeatFilter()
+>>> def headers(batch, number):
+...     return [("midstream-query", b"q"), ("midstream-batch", b"%d" % batch), ("midstream-result", b"%d" % number)]
+>>> [repeats.is_new(0, headers(*result)) for result in [(0, 0), (0, 1), (0, 0), (0, 1), (0, 2), (1, 0), (0, 2)]]
+[True, True, False, False, True, True, False]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from midstream.kafka.result_headers import result_id
+
+__all__ = ["RepeatFilter"]
+
+
+@dataclass
+class _Latest:
+    batch: int
+    numbers: set[int] = field(default_factory=set)
+
+
+class RepeatFilter:
+    """Says of each message whether its result is new. Messages of a partition must be shown in their order.
+
+    It remembers the numbers of one micro-batch for each partition and query. A consumer that starts again must continue
+    with what it knew: store :meth:`state` with the offsets, in one step, and give it to the next filter.
+    """
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        self._latest: dict[tuple[int, str], _Latest] = {}
+        for partition, query, batch, numbers in (state or {}).get("latest", ()):
+            self._latest[partition, query] = _Latest(batch, set(numbers))
+
+    def is_new(self, partition: int, headers: Iterable[tuple[str, bytes]]) -> bool:
+        """Whether the message's result has not come before in this partition."""
+        query, batch, number = result_id(headers)
+        latest = self._latest.setdefault((partition, query), _Latest(batch))
+        if batch < latest.batch:
+            return False
+        if batch > latest.batch:
+            latest.batch, latest.numbers = batch, set()
+        is_new = number not in latest.numbers
+        latest.numbers.add(number)
+        return is_new
+
+    def state(self) -> dict[str, Any]:
+        """What it knows, for another filter; as JSON it takes a few bytes for each result of one micro-batch."""
+        latest = [[*key, one.batch, sorted(one.numbers)] for key, one in self._latest.items()]
+        return {"latest": latest}

@@ -1,0 +1,45 @@
+"""A topic and its brokers, in one text: ``HOST:PORT/TOPIC``, or ``HOST:PORT,HOST:PORT/TOPIC``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from midstream.errors import BadOption
+
+__all__ = ["KafkaTopic"]
+
+_SERVER = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})"
+_TOPIC = r"[A-Za-z0-9._-]{1,249}"
+"""What Kafka allows; "." and ".." it does not."""
+
+
+@dataclass(frozen=True)
+class KafkaTopic:
+    """Where messages are."""
+
+    servers: str
+    """Brokers to ask first, separated by commas; the others are found through them."""
+    topic: str
+
+    @classmethod
+    def parse(cls, text: str | KafkaTopic) -> KafkaTopic:
+        """
+        >>> KafkaTopic.parse("one:9092,two:9092/orders")
+        KafkaTopic(servers='one:9092,two:9092', topic='orders')
+        """
+        if isinstance(text, KafkaTopic):
+            return text
+        servers, found, topic = text.strip().rpartition("/") if isinstance(text, str) else ("", "", "")
+        ports = [re.fullmatch(_SERVER, server.strip()) for server in servers.split(",")]
+        is_good = found and all(port is not None and 0 < int(port[1]) < 65536 for port in ports)
+        if not is_good or not re.fullmatch(_TOPIC, topic) or topic in (".", ".."):
+            raise BadOption(
+                f"cannot read the topic {text!r}",
+                detail="A topic's name has letters, digits, dots, underscores and hyphens.",
+                hint="Write brokers and a topic: localhost:9092/orders, or one:9092,two:9092/orders.",
+            )
+        return cls(",".join(server.strip() for server in servers.split(",")), topic)
+
+    def __str__(self) -> str:
+        return f"{self.servers}/{self.topic}"

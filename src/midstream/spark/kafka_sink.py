@@ -1,0 +1,114 @@
+"""The Kafka sink: each result a message, with headers by which a consumer drops repeats.
+
+    results of a micro-batch ─▶ JSON, numbered ─▶ files in the checkpoint ─▶ messages with headers ─▶ files removed
+
+A micro-batch that Spark runs again is sent again: at least once. It must be the same messages each time, or else a
+consumer could not tell repeats. Equivalent results would not do: a query that recovers may cut the validity of a result
+in other places (a DISTINCT over a join, for one), so that half of one attempt and half of another do not fit together.
+Hence a micro-batch's messages are stored before the first of them is sent, and sent from there, however often; what is
+computed again is only for the state. Keys do not change either, so that copies go to the same partition of the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from midstream.errors import BadOption, DuplicateName, did_you_mean, quoted
+from midstream.kafka.result_headers import BATCH, NUMBER, QUERY
+from midstream.kafka.topic import KafkaTopic
+from midstream.spark.file_systems import exists, file_names, remove
+
+__all__ = ["JSON_OPTIONS", "KafkaSink", "kafka_options"]
+
+JSON_OPTIONS = {
+    # Spark writes milliseconds and leaves out NULLs by default.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+"""How results, and dead letters, are written as JSON."""
+_STORED = "number long, key string, value string"
+"""What is stored of a message."""
+_SUCCESS = "_SUCCESS"
+"""The file that Spark writes when all others are complete."""
+
+
+class KafkaSink:
+    """A function for ``foreachBatch``: sends the results of a micro-batch."""
+
+    def __init__(
+        self,
+        topic: KafkaTopic,
+        columns: Sequence[str],
+        checkpoint: str,
+        key: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if len(set(columns)) < len(columns):
+            repeated = sorted({name for name in columns if list(columns).count(name) > 1})
+            raise DuplicateName(
+                f"a message cannot have two columns with the name {quoted(repeated[:1])}",
+                hint="Give them different names in the select list: expression AS name.",
+            )
+        if key is not None and key not in columns:
+            raise BadOption(
+                f'the key "{key}" is not a column of the results',
+                detail=f"They have the columns {quoted(columns)}.",
+                hint=did_you_mean(key, columns),
+            )
+        self._columns = columns
+        self._folder = f"{checkpoint}/kafka_results"
+        self._key = key
+        self._options = kafka_options(topic, options)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        spark = frame.sparkSession
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query is not None, "Spark tells which streaming query a micro-batch is of"
+        place = f"{self._folder}/{batch}"
+        if exists(spark, f"{place}/{_SUCCESS}"):
+            # Spark did not come to commit the micro-batch: its state must be computed again.
+            frame.write.format("noop").mode("overwrite").save()
+        else:
+            marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
+            self._numbered(frame).write.mode("overwrite").options(**marked).parquet(place)
+        self._send(_messages(spark.read.schema(_STORED).parquet(place), query, batch))
+        # Those before this one are committed.
+        for name in file_names(spark, self._folder):
+            if name != str(batch):
+                remove(spark, f"{self._folder}/{name}")
+
+    def _send(self, messages: DataFrame) -> None:
+        messages.write.format("kafka").options(**self._options).save()
+
+    def _numbered(self, frame: DataFrame) -> DataFrame:
+        """What is stored of results."""
+        value = F.to_json(F.struct(*map(_quoted, self._columns)), JSON_OPTIONS)
+        key = F.lit(None) if self._key is None else F.col(_quoted(self._key))
+        # The partition's number in the upper bits, the place in it in the lower ones.
+        number = F.monotonically_increasing_id()
+        return frame.select(number.alias("number"), key.cast("string").alias("key"), value.alias("value"))
+
+
+def kafka_options(topic: KafkaTopic, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of Spark's Kafka sink, with the topic."""
+    return {**(options or {}), "kafka.bootstrap.servers": topic.servers, "topic": topic.topic}
+
+
+def _messages(stored: DataFrame, query: str, batch: int) -> DataFrame:
+    """Stored messages as Spark's Kafka sink takes them."""
+    number = F.col("number").cast("string")
+    headers = F.array(_header(QUERY, F.lit(query)), _header(BATCH, F.lit(str(batch))), _header(NUMBER, number))
+    key = F.coalesce(F.col("key"), F.concat(F.lit(f"{query}/{batch}/"), number))
+    return stored.select(key.alias("key"), "value", headers.alias("headers"))
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
