@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,12 @@ from midstream import ContinuousQuery, Stream
 from midstream.adaptation.statistics import QueryStatistics, join_blocks
 from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.planning.cost import BlockSizes, CostCoefficients, PlanSizes, cheapest_plan, plan_cost, probe_search
+from midstream.planning.cost.join_cost import MeanJoinCosts
 from midstream.planning.cost.multi_join_cost import MultiJoinSizes
+from midstream.planning.cost.plan_cost import block_cost, mean_block_seconds
 from midstream.planning.cost.probe_search import cheapest_probe_orders
 from midstream.planning.join_order.join_graph import JoinGraph
+from midstream.planning.join_order.join_order import parse_join_order
 from midstream.planning.shapes import join_orders_text
 from tests.planning.test_join_search import block, random_sizes
 
@@ -140,6 +144,15 @@ def test_many_inputs_get_probe_orders_with_bounded_work(monkeypatch):
     orders = cheapest_probe_orders(MultiJoinSizes(graph, sizes, tuple(1 << i for i in range(16))), CostCoefficients())
     assert looked_up
     assert all(sorted((root, *order)) == list(range(16)) for root, order in enumerate(orders))
+
+
+@pytest.mark.parametrize("text", ["s0 s1 s2 s3", "(s0 s1) (s2 s3)", "{s0 s1 s2} s3", "s0 {s1 s2 s3}", "{s0 s1 s2 s3}"])
+def test_the_search_compares_means_of_what_plans_cost(text):
+    graph, _ = block(4, "chain")
+    sizes, costs = random_sizes(graph, 5), CostCoefficients()
+    graph = replace(graph, order=parse_join_order(text, graph.names))
+    whole = sum(float(node.seconds.mean()) for node in block_cost("", graph, sizes, costs))
+    assert mean_block_seconds(graph.order, MeanJoinCosts(graph, sizes, costs)) == pytest.approx(whole)
 
 
 def sizes_of_chain(**increments: float) -> PlanSizes:

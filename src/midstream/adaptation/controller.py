@@ -284,12 +284,15 @@ class Controller:
         slowest = work.index(max(work))
         per_row, limit = self._changes.seconds_per_row, self.policy.most_state_bytes
         candidates: dict[Plan, tuple[float, float]] = {}
+        found: dict[Plan, list[PlanCost | None]] = {plan: costs}
         for one in cells:
             # After a sudden change the plan is chosen for sizes to come; whether it is worth its cost, by those of now.
             changing = per_row * one.rows
             candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes, limit, changing)
             if candidate not in candidates:
-                there = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
+                if candidate not in found:
+                    found[candidate] = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
+                there = found[candidate]
                 pairs = zip(there, cells, weights, strict=True)
                 seconds = max(math.inf if c is None else _seconds(c, s, weight) for c, s, weight in pairs)
                 excess = 0.0 if limit is None else max(0.0, most_state_bytes(there) - limit)
@@ -301,9 +304,10 @@ class Controller:
             best_plan = plan
         sizes = cells[slowest]
         imbalance = max(work) * len(work) / sum(work) if sum(work) > 0 else 1.0
-        best = self._cost(best_plan, sizes)
+        best = found[best_plan][slowest]
+        assert best is not None, "a plan whose sizes are known"
         changes = (per_row * has_intermediate_results(plan), per_row * has_intermediate_results(best_plan))
-        state_bytes = (most_state_bytes(known), most_state_bytes([self._cost(best_plan, one) for one in cells]))
+        state_bytes = (most_state_bytes(known), most_state_bytes(found[best_plan]))
         return Comparison(
             sizes, rows[slowest], known[slowest], best_plan, best, slowest, imbalance, changes, state_bytes
         )

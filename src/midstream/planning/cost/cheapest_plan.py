@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import starmap
 
 from midstream.algebra.plan import MultiJoin, Plan
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.derived_sizes import sizes_of_block
+from midstream.planning.cost.join_cost import MeanJoinCosts
 from midstream.planning.cost.join_search import cheapest_join_order
-from midstream.planning.cost.plan_cost import block_cost, plan_cost
+from midstream.planning.cost.plan_cost import block_cost, mean_block_seconds, plan_cost
 from midstream.planning.cost.probe_search import with_cheapest_probe_orders
-from midstream.planning.cost.sizes import BlockSizes, PlanSizes, added
+from midstream.planning.cost.sizes import BlockSizes, PlanSizes
 from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
@@ -126,6 +128,10 @@ class _Choice:
     most_state_bytes: float | None
     changing: float
 
+    @cached_property
+    def _costs(self) -> MeanJoinCosts:
+        return MeanJoinCosts(self.graph, self.block, self.coefficients)
+
     def order(self) -> JoinOrder:
         """The cheapest order that fits, or else the one with the least excess."""
         tree = cheapest_join_order(self.graph, self.block, self.coefficients)
@@ -175,10 +181,10 @@ class _Choice:
 
     def _score(self, order: JoinOrder) -> tuple[float, float]:
         """How many bytes too many the states would take, and the seconds."""
-        nodes = list(block_cost("", replace(self.graph, order=order), self.block, self.coefficients))
-        seconds = float(added(node.seconds for node in nodes).mean()) + self.changing * _reads_joins(order)
+        seconds = mean_block_seconds(order, self._costs) + self.changing * _reads_joins(order)
         if self.most_state_bytes is None:
             return 0.0, seconds
+        nodes = block_cost("", replace(self.graph, order=order), self.block, self.coefficients)
         return max(0.0, sum(s.bytes for node in nodes for s in node.states) - self.most_state_bytes), seconds
 
 

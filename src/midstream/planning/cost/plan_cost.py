@@ -18,16 +18,16 @@ import numpy as np
 from midstream.algebra.plan import Aggregate, Difference, Distinct, Join, Leaf, MultiJoin, Plan, Union
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.derived_sizes import reducer_of, sizes_of_block
-from midstream.planning.cost.join_cost import join_cost
+from midstream.planning.cost.join_cost import MeanJoinCosts, join_cost
 from midstream.planning.cost.join_search import cheapest_order_of
-from midstream.planning.cost.multi_join_cost import MultiJoinSizes
+from midstream.planning.cost.multi_join_cost import MultiJoinSizes, ProbeOrder
 from midstream.planning.cost.probe_search import cheapest_probe_orders
 from midstream.planning.cost.sizes import BlockSizes, PlanSizes, Replicates, added
 from midstream.planning.join_order.join_graph import JoinGraph, is_join_block
 from midstream.planning.join_order.join_order import JoinOrder
 from midstream.planning.join_order.stairs_order import STAIRS
 
-__all__ = ["InputState", "NodeCost", "PlanCost", "block_cost", "plan_cost"]
+__all__ = ["InputState", "NodeCost", "PlanCost", "block_cost", "mean_block_seconds", "plan_cost"]
 
 _WORD_BYTES = 8
 _INDEX_WORDS = 1.25
@@ -158,6 +158,21 @@ def block_cost(
         pending += order.inputs
 
 
+def mean_block_seconds(order: JoinOrder, costs: MeanJoinCosts) -> float:
+    """The mean cost of a block in some order with one push, for a search that compares orders; not for STAIRs."""
+    graph, sizes, coefficients = costs.graph, costs.sizes, costs.coefficients
+    total, pending = 0.0, [order]
+    while pending:
+        part = pending.pop()
+        pending += part.inputs
+        if part.sides is not None:
+            total += costs.of(*(graph.mask_of(side) for side in part.sides)) + coefficients.operator
+        elif part.parts is not None:
+            join, orders = _probing(part, graph, sizes, coefficients)
+            total += float(join.seconds(orders, coefficients).mean()) + coefficients.operator * join.steps(orders)
+    return total
+
+
 def _join(
     block: str, order: JoinOrder, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients, pushes: int
 ) -> NodeCost:
@@ -182,13 +197,7 @@ def _multi_join(
 ) -> NodeCost:
     assert order.parts is not None
     names = [sorted(part.aliases) for part in order.parts]
-    join = MultiJoinSizes(graph, sizes, tuple(graph.mask_of(part) for part in order.parts))
-    if order.probe_orders:
-        place_of = {alias: place for place, part in enumerate(order.parts) for alias in part.aliases}
-        named = {place_of[root]: tuple(place_of[name] for name in others) for root, others in order.probe_orders}
-        orders = tuple(named[place] for place in range(len(order.parts)))
-    else:
-        orders = cheapest_probe_orders(join, coefficients)
+    join, orders = _probing(order, graph, sizes, coefficients)
     # What counts is the way, not how the plan describes it.
     ways = sorted((names[root], [names[place] for _, place in join.way(root, way)]) for root, way in enumerate(orders))
     whole, operators = graph.mask_of(order), join.steps(orders)
@@ -204,6 +213,19 @@ def _multi_join(
         block=block,
         operators=operators,
     )
+
+
+def _probing(
+    order: JoinOrder, graph: JoinGraph, sizes: BlockSizes, coefficients: CostCoefficients
+) -> tuple[MultiJoinSizes, tuple[ProbeOrder, ...]]:
+    """The sizes of a multi-way join, and the probe orders that it has; the cheapest ones if it names none."""
+    assert order.parts is not None
+    join = MultiJoinSizes(graph, sizes, tuple(graph.mask_of(part) for part in order.parts))
+    if not order.probe_orders:
+        return join, cheapest_probe_orders(join, coefficients)
+    place_of = {alias: place for place, part in enumerate(order.parts) for alias in part.aliases}
+    named = {place_of[root]: tuple(place_of[name] for name in others) for root, others in order.probe_orders}
+    return join, tuple(named[place] for place in range(len(order.parts)))
 
 
 def _indexes(
