@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
-from benchmarks.adaptation.workloads import Tables, Workload
+from benchmarks.adaptation.workloads import WINDOW_PUSHES, Tables, Workload
 from midstream.algebra.plan import Plan
 from midstream.planning.join_order.reorder_joins import join_graphs
 from midstream.runtime.local_run import LocalRun
 
-__all__ = ["Measured", "clairvoyant", "measured", "phase_seconds", "self_routing", "table"]
+__all__ = ["Measured", "clairvoyant", "measured", "phase_run", "phase_seconds", "self_routing", "table"]
 
 STRATEGIES: dict[str, tuple[str, dict[str, bool]]] = {
     "jisc": ("jisc", {}),
@@ -72,6 +72,16 @@ def measured(
     return Measured(workload.query.run_locally(plan, adapt=adapt)).push(islice(workload.tables(seed), pushes))
 
 
+def phase_run(workload: Workload, plan: Plan, phase: int) -> Measured:
+    """A run of a static plan in one phase: it begins a window earlier, which does not count."""
+    first = workload.phases[phase]
+    last = [*workload.phases[1:], workload.pushes][phase]
+    earlier = max(0, first - WINDOW_PUSHES)
+    run = Measured(workload.query.run_locally(plan)).push(islice(workload.tables(1), earlier, last))
+    run.times = run.times[first - earlier :]
+    return run
+
+
 def phase_seconds(workload: Workload, times: list[float]) -> list[float]:
     """The time of each phase."""
     ends = [*workload.phases[1:], workload.pushes]
@@ -88,11 +98,8 @@ def self_routing(workload: Workload) -> dict[str, Measured]:
     return found
 
 
-def clairvoyant(
-    workload: Workload, static: Mapping[str, list[float]], plans: Mapping[str, Plan], repeats: int
-) -> dict[str, Any]:
-    """Runs that migrate to the best static plan of each phase when it begins; ``static`` are the plans' phase times."""
-    best = [min(static, key=lambda name: static[name][phase]) for phase in range(len(workload.phases))]
+def clairvoyant(workload: Workload, best: Sequence[str], plans: Mapping[str, Plan], repeats: int) -> dict[str, Any]:
+    """Runs that migrate to the best static plan of each phase when it begins."""
     chosen = {first: plans[name] for first, name in zip(workload.phases, best, strict=True)}
 
     def run(strategy: str) -> Measured:
@@ -107,7 +114,7 @@ def clairvoyant(
         "strategy": cheapest,
         "seconds_by_strategy": {strategy: run.seconds for strategy, run in runs.items()},
         "migrations": sum(one != other for one, other in pairwise(best)),
-        "plans": best,
+        "plans": list(best),
     }
 
 

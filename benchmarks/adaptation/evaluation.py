@@ -14,7 +14,15 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.adaptation.competitors import Measured, clairvoyant, measured, phase_seconds, self_routing, table
+from benchmarks.adaptation.competitors import (
+    Measured,
+    clairvoyant,
+    measured,
+    phase_run,
+    phase_seconds,
+    self_routing,
+    table,
+)
 from benchmarks.adaptation.parts import Parts
 from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
@@ -119,29 +127,32 @@ def against_adversary(policy: Adaptation) -> dict[str, Any]:
 def _compared(workload: Workload, adaptive_run: Callable[[], Measured]) -> dict[str, Any]:
     """What an adaptive run did, beside all static plans.
 
-    What figures compare is run several times, in turn: a machine is not equally fast all the time. Other static plans
-    are run once.
+    Each static plan is run once. What bars compare is then run several times, in turn, because a machine is not equally
+    fast all the time: the adaptive query, and the best plan of each phase in that phase, or else the best single plan.
     """
     default = join_orders_text(workload.query.plan())
     plans = {join_orders_text(plan): plan for plan in _static_plans(workload)}
     by_plan = {name: measured(workload, plan=plan) for name, plan in plans.items()}
-    best_names = _best_names(workload, by_plan)
-    again: dict[str, list[Measured]] = {name: [] for name in best_names}
-    ours_again = []
-    for _ in range(REPEATS):
-        ours_again.append(adaptive_run())
-        for name, runs in again.items():
-            runs.append(measured(workload, plan=plans[name]))
-    ours = Measured.typical(ours_again)
-    by_plan |= {name: Measured.typical(runs) for name, runs in again.items()}
-    static = {name: phase_seconds(workload, theirs.times) for name, theirs in by_plan.items()}
-    best_by_phase = [min(static[name][phase] for name in best_names) for phase in range(len(workload.phases))]
-    totals = {name: theirs.seconds for name, theirs in by_plan.items()}
-    best_static = by_plan[min(best_names, key=lambda name: totals[name])]
+    static = {name: phase_seconds(workload, run.times) for name, run in by_plan.items()}
+    phases = range(len(workload.phases))
+    best_names = [min(static, key=lambda name: static[name][phase]) for phase in phases]
+    best_by_phase = [static[name][phase] for phase, name in enumerate(best_names)]
+    totals = {name: run.seconds for name, run in by_plan.items()}
+    best_name = min(totals, key=lambda name: totals[name])
+    best_static = by_plan[best_name]
+    if workload.kind in ("steps", "drift"):
+        ours, repeated = _repeated(
+            adaptive_run, [partial(phase_run, workload, plans[best_names[p]], p) for p in phases]
+        )
+        best_by_phase = [run.seconds for run in repeated]
+    else:
+        ours, (best_static,) = _repeated(adaptive_run, [lambda: measured(workload, plan=plans[best_name])])
+        if len(phases) == 1:
+            best_by_phase = [best_static.seconds]
     adaptive = phase_seconds(workload, ours.times)
     runs = {"adaptive": ours, "best static plan": best_static, "default plan": by_plan[default]}
     runs |= self_routing(workload)
-    competitors = {"clairvoyant": clairvoyant(workload, {name: static[name] for name in best_names}, plans, REPEATS)}
+    competitors = {"clairvoyant": clairvoyant(workload, best_names, plans, REPEATS)}
     competitors |= {name: {"seconds": r.seconds, "most_state_bytes": r.most_state_bytes} for name, r in runs.items()}
     for figures in competitors.values():
         figures["regret"] = figures["seconds"] / sum(best_by_phase) - 1
@@ -180,12 +191,13 @@ def _compared(workload: Workload, adaptive_run: Callable[[], Measured]) -> dict[
     }
 
 
-def _best_names(workload: Workload, by_plan: dict[str, Measured]) -> list[str]:
-    """The static plans that are the fastest in a phase, or in all."""
-    phases = {name: phase_seconds(workload, run.times) for name, run in by_plan.items()}
-    best = [min(phases, key=lambda name: phases[name][phase]) for phase in range(len(workload.phases))]
-    best.append(min(by_plan, key=lambda name: by_plan[name].seconds))
-    return list(dict.fromkeys(best))
+def _repeated(
+    adaptive_run: Callable[[], Measured], others: list[Callable[[], Measured]]
+) -> tuple[Measured, list[Measured]]:
+    """All of these runs, several times in turn, each push by the median of its times."""
+    rounds = [[run() for run in (adaptive_run, *others)] for _ in range(REPEATS)]
+    ours, *theirs = (Measured.typical(runs) for runs in zip(*rounds, strict=True))
+    return ours, theirs
 
 
 def nothing_changes(seed: int, policy: Adaptation) -> tuple[int, float]:
