@@ -206,9 +206,10 @@ def _other_checkpoint(text: str) -> MidstreamError | None:
         "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
         "STATE_STORE_OPERATOR_OUT_OF_ORDER",
         "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
-        # An offset of another kind of source.
-        "execution.streaming.runtime.FileStreamSourceOffset",
-        "execution.streaming.FileStreamSourceOffset",
+        # An offset of another kind of source, or of another directory.
+        "FileStreamSourceOffset",
+        "org.json4s.MappingException",
+        "Wrong basePath",
     )
     if not any(sign in text for sign in signs):
         return None
