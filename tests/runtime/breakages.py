@@ -267,7 +267,7 @@ PACKS = (
     ),
     fault(
         "rows that no window wants are not counted", PACK,
-        "rows=batch.num_rows,", "rows=rows.num_rows,",
+        "rows=rows_in,", "rows=rows.num_rows,",
         PACK_TESTS,
     ),
     fault(
