@@ -14,8 +14,9 @@ zeros as the join has results. What midstream takes beyond that is its own; noth
 be faster.
 
 Bars: at least 15 times native's throughput on the small size, 20 on the large one (12 batches each), with either sink;
-a micro-batch of 1,000 rows at most 250 ms and 1.2 times a trivial operator's; a batch during a jisc migration at most 1.5 times an
-ordinary one. State bytes written per batch, and what a second cell and a second executor bring, are reported.
+a micro-batch of 1,000 rows at most 250 ms and 1.2 times a trivial operator's; a batch during a jisc migration at most
+1.5 times an ordinary one. State bytes written per batch, and what a second cell and a second executor bring, are
+reported.
 
     python -m benchmarks.spark_j4 --only small
 """
