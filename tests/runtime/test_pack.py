@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
-from midstream.engine.state.window_store import Rows
+from midstream.engine.state.window_store import Rows, WindowStore
 from midstream.planning.partitioning import partition
 from midstream.runtime.cell_routing import rows_by_cell
 from midstream.runtime.pack import KEEP, PackHeader, StreamPacker
@@ -173,3 +173,27 @@ def test_values_of_every_type_arrive_unchanged_also_from_a_slice(name):
         assert pack.batch.column("v").type == data_type
         found.update(zip(pack.batch.column("ts").to_pylist(), pack.batch.column("v").to_pylist(), strict=True))
     assert found == dict(zip(range(2, 6), column.to_pylist()[2:], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "wanted"),
+    [
+        ("p.x = 1 AND r.x = 2", {1, 2}),
+        ("p.x = 1 AND p.k = 0 AND r.x = 2", {1, 2}),
+        # A window without a condition wants all rows.
+        ("p.x = 1", {0, 1, 2, 3}),
+    ],
+)
+def test_rows_stay_behind_that_fail_the_conditions_of_all_windows(conditions, wanted):
+    plan = ContinuousQuery(f"{SELF} AND {conditions}", STREAMS).plan()
+    store = WindowStore([plan])
+    windows = [window for window in plan.windows() if window.stream.name == "a"]
+    by_window = {window.identity: store.conditions(window) for window in windows}
+    made = StreamPacker(windows, SCHEMA.names, partition(plan, 1), by_window)
+    batch = rows(40)
+    for _, pack in packs(made, batch):
+        assert set(pack.batch.column("x").to_pylist()) == wanted
+        assert pack.header.rows == 40 and pack.header.latest == 38
+    kept = {n for _, pack in packs(made, batch) for n in pack.batch.column("ts").to_pylist()}
+    both = [n for n in range(40) if n % 10 != 9 and (n % 4 == 2 or (n % 4 == 1 and n % 5 == 0 and n % 7 != 3))]
+    assert "p.k = 0" not in conditions or kept == set(both)
