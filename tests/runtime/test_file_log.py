@@ -87,3 +87,9 @@ def test_what_is_not_data_is_left_alone(tmp_path):
 def test_a_name_with_letters_of_a_pattern_is_a_name_if_it_exists(tmp_path):
     data = write(tmp_path / "a[1]" / "data")
     assert list(data_files(str(tmp_path / "a[1]"))) == [data]
+
+
+def test_a_link_that_leads_back_is_not_followed(tmp_path):
+    data = write(tmp_path / "a" / "data")
+    os.symlink(tmp_path / "a", tmp_path / "a" / "again")
+    assert list(data_files(str(tmp_path / "a"))) == [data]

@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from midstream.cli.places import is_remote
-from midstream.errors import BadArgument, BadOption, DuplicateName, PathProblem, did_you_mean, quoted
-from midstream.kafka.topic import KafkaTopic
+from midstream.cli.places import checked_topic, is_remote
+from midstream.errors import BadArgument, DuplicateName, PathProblem, did_you_mean, quoted
 
 __all__ = ["Sink", "check_names", "check_unused", "read_sink"]
 
@@ -124,14 +123,8 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
         return Sink(text, None, chosen)
     format_, path = matched[1], matched[2]
     if format_ == "kafka":
-        try:
-            return Sink(format_, str(KafkaTopic.parse(path)), chosen)
-        except BadOption as problem:
-            raise BadArgument(
-                f'--sink "{text}" names no topic',
-                detail=problem.detail,
-                hint="Write --sink kafka:localhost:9092/results.",
-            ) from None
+        refusal, hint = f'--sink "{text}" names no topic', "Write --sink kafka:localhost:9092/results."
+        return Sink(format_, checked_topic(path, refusal, hint), chosen)
     if format_ == "delta":
         _check_delta_options(chosen)
     if not is_remote(path):

@@ -26,10 +26,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from midstream.cli.places import is_remote
+from midstream.cli.places import checked_topic, is_remote
 from midstream.cli.schemas import schema_from_ddl
-from midstream.errors import BadArgument, BadOption, BadStreamDeclaration, PathProblem, did_you_mean, quoted
-from midstream.kafka.topic import KafkaTopic
+from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
+from midstream.runtime.file_log import data_files
 
 __all__ = [
     "StreamSource",
@@ -277,17 +277,7 @@ def read_lateness(text: str, stream: str) -> int | str:
 
 def local_files(path: str) -> Iterator[Path]:
     """The data files of a directory, file or glob on this machine, sorted by name within each directory."""
-    if is_remote(path):
-        return
-    for found in sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]:
-        if os.path.isfile(found):
-            yield Path(found)
-        for folder, inside, files in os.walk(found):
-            # As in Spark, these names are not data.
-            inside[:] = sorted(name for name in inside if not name.startswith(("_", ".")))
-            named = (os.path.join(folder, name) for name in sorted(files) if not name.startswith(("_", ".")))
-            # To open a named pipe would wait for somebody to write into it.
-            yield from (Path(file) for file in named if os.path.isfile(file))
+    return iter(()) if is_remote(path) else map(Path, data_files(path))
 
 
 def read_dead_letters(place: str | None, sources: Sequence[StreamSource]) -> str | None:
@@ -297,14 +287,9 @@ def read_dead_letters(place: str | None, sources: Sequence[StreamSource]) -> str
     if all(source.topic is None for source in sources):
         raise BadArgument("--dead-letters is for streams of Kafka topics", hint="Leave it out.")
     if place.startswith("kafka:"):
-        try:
-            return f"kafka:{KafkaTopic.parse(place.removeprefix('kafka:'))}"
-        except BadOption as problem:
-            raise BadArgument(
-                f'--dead-letters "{place}" names no topic',
-                detail=problem.detail,
-                hint="Write --dead-letters kafka:localhost:9092/bad, or a directory.",
-            ) from None
+        hint = "Write --dead-letters kafka:localhost:9092/bad, or a directory."
+        topic = checked_topic(place.removeprefix("kafka:"), f'--dead-letters "{place}" names no topic', hint)
+        return f"kafka:{topic}"
     if is_remote(place):
         return place
     path = os.path.abspath(os.path.expanduser(place))
@@ -315,14 +300,11 @@ def read_dead_letters(place: str | None, sources: Sequence[StreamSource]) -> str
 
 def _kafka_source(source: StreamSource) -> StreamSource:
     """A stream of a Kafka topic, checked; an Avro schema may be given as the file that has it."""
-    try:
-        topic = str(KafkaTopic.parse(source.topic or ""))
-    except BadOption as problem:
-        raise BadArgument(
-            f'cannot read the topic "{source.topic}" of stream "{source.name}"',
-            detail=problem.detail,
-            hint=f"Write brokers and a topic: {source.name}=kafka:localhost:9092/{source.name}.",
-        ) from None
+    topic = checked_topic(
+        source.topic or "",
+        f'cannot read the topic "{source.topic}" of stream "{source.name}"',
+        f"Write brokers and a topic: {source.name}=kafka:localhost:9092/{source.name}.",
+    )
     if source.payload == "json" and source.schema is None:
         raise BadArgument(
             f'the columns of stream "{source.name}" are not known',

@@ -71,8 +71,12 @@ class FileLog:
 
 
 def data_files(path: str) -> Iterator[str]:
-    """The data files of a directory, file or pattern on this machine, also those in nested directories."""
-    for found in glob.glob(path, recursive=True) if glob.has_magic(path) and not os.path.exists(path) else [path]:
+    """The data files of a directory, file or pattern on this machine, sorted by name within each directory.
+
+    Nested directories are read too, links to directories are not: they may lead back.
+    """
+    is_pattern = glob.has_magic(path) and not os.path.exists(path)
+    for found in sorted(glob.glob(path, recursive=True)) if is_pattern else [path]:
         if os.path.isdir(found):
             yield from _inside(found)
         elif os.path.isfile(found):
@@ -82,10 +86,10 @@ def data_files(path: str) -> Iterator[str]:
 def _inside(folder: str) -> Iterator[str]:
     nested = []
     with os.scandir(folder) as entries:
-        for entry in entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.startswith(("_", ".")):
                 continue
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False):
                 nested.append(entry.path)
             elif entry.is_file():
                 # A named pipe is neither: opening it would wait for somebody to write into it.

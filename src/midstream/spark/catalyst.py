@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from midstream.algebra.expressions import Call, Column, Expression, Literal
 
-__all__ = ["as_spark_column", "is_translatable"]
+__all__ = ["as_spark_column", "column_name", "is_translatable"]
 
 _COMPARISONS = {"=", "<>", "<", "<=", ">", ">="}
 _CONNECTIVES = {"and", "or", "not", "is_null"}
@@ -42,10 +42,15 @@ def is_translatable(condition: Expression) -> bool:
     return condition.function in _CONNECTIVES
 
 
+def column_name(name: str) -> str:
+    """A column's name as Spark SQL reads it, whatever letters it has."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def as_spark_column(condition: Expression) -> SparkColumn:
     """The condition over a DataFrame with the stream's columns."""
     if isinstance(condition, Column):
-        return F.col(f"`{condition.name.replace('`', '``')}`")
+        return F.col(column_name(condition.name))
     if isinstance(condition, Literal):
         if type(condition.value) is datetime.date:
             # As a date itself it would lose the zeros of its year on the way.

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from midstream.engine.portable_types import as_type
 from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.runtime.file_log import FileLog, data_files
 from midstream.runtime.pack import StreamPacker
@@ -230,7 +231,7 @@ def _column(batch: pa.RecordBatch, name: str | None, declared: pa.DataType, path
         return pa.nulls(batch.num_rows, declared)
     array = batch.column(name)
     try:
-        return array if array.type == declared else array.cast(declared)
+        return as_type(array, declared)
     except pa.ArrowInvalid as problem:
         raise BadStreamDeclaration(f'column "{name}" of "{path}" is not {declared}: {problem}') from None
 

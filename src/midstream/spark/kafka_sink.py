@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from midstream.errors import BadOption, DuplicateName, did_you_mean, quoted
 from midstream.kafka.result_headers import BATCH, NUMBER, QUERY
 from midstream.kafka.topic import KafkaTopic
+from midstream.spark.catalyst import column_name
 from midstream.spark.file_systems import exists, file_names, remove
 
 __all__ = ["JSON_OPTIONS", "KafkaSink", "kafka_options"]
@@ -86,8 +87,8 @@ class KafkaSink:
 
     def _numbered(self, frame: DataFrame) -> DataFrame:
         """What is stored of results."""
-        value = F.to_json(F.struct(*map(_quoted, self._columns)), JSON_OPTIONS)
-        key = F.lit(None) if self._key is None else F.col(_quoted(self._key))
+        value = F.to_json(F.struct(*map(column_name, self._columns)), JSON_OPTIONS)
+        key = F.lit(None) if self._key is None else F.col(column_name(self._key))
         # The partition's number in the upper bits, the place in it in the lower ones.
         number = F.monotonically_increasing_id()
         return frame.select(number.alias("number"), key.cast("string").alias("key"), value.alias("value"))
@@ -108,7 +109,3 @@ def _messages(stored: DataFrame, query: str, batch: int) -> DataFrame:
 
 def _header(name: str, value: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from midstream.errors import BadOption, MissingColumn, PackageMissing, did_you_mean, quoted
 from midstream.kafka.topic import KafkaTopic
 from midstream.runtime.pack import BAD_MESSAGE
+from midstream.spark.catalyst import column_name
 from midstream.spark.kafka_packages import kafka_packages
 
 __all__ = ["KAFKA_COLUMNS", "PAYLOADS", "bad_messages", "payload_columns", "read_kafka"]
@@ -74,7 +75,7 @@ def read_kafka(
         names = rows.schema["payload"].dataType.names  # type: ignore[attr-defined]
     except AnalysisException as problem:
         raise _explained(problem, payload, select) from problem
-    columns = {name: F.col(f"payload.{_quoted(name)}") for name in names if name not in (_CORRUPT, _DECODED)}
+    columns = {name: F.col(f"payload.{column_name(name)}") for name in names if name not in (_CORRUPT, _DECODED)}
     columns |= {name: F.col(place) for name, place in KAFKA_COLUMNS.items()}
     if event_time is not None and event_time not in columns:
         raise MissingColumn(
@@ -167,7 +168,3 @@ def _explained(problem: AnalysisException, payload: str, select: str | None) -> 
     if select is not None:
         return BadOption(f'Spark cannot read select="{select}"', detail=text.splitlines()[0])
     return problem
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -67,7 +67,7 @@ from midstream.runtime.progress import Progress
 from midstream.runtime.reporting import Report
 from midstream.runtime.run import Listener, Migration
 from midstream.spark.backfill import Backfill
-from midstream.spark.catalyst import as_spark_column, is_translatable
+from midstream.spark.catalyst import as_spark_column, column_name, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
 from midstream.spark.checkpoints import checked_checkpoint
@@ -418,7 +418,7 @@ class LiveQuery:
                 continue
             packer = StreamPacker(windows, self._columns(stream), self.partitioning)
             packers.append(packer)
-            own = [_named(column) for column in dict.fromkeys([*packer.columns, stream.event_time])]
+            own = [F.col(column_name(column)) for column in dict.fromkeys([*packer.columns, stream.event_time])]
             wanted = self._wanted(stream)
             own += [] if wanted is None else [wanted.alias(KEEP)]
             if BAD_MESSAGE in frame.columns:
@@ -519,10 +519,6 @@ def _applied(backfill: Backfill) -> Callable[[tuple[Any, ...], Iterator[pa.Recor
 
 def _numbered(schema: StructType) -> StructType:
     return StructType([StructField(str(place), field.dataType) for place, field in enumerate(schema)])
-
-
-def _named(name: str) -> SparkColumn:
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def _seconds(duration: datetime.timedelta | float | None) -> float | None:
