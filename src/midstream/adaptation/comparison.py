@@ -33,6 +33,11 @@ class Comparison:
     """Of both plans, in the cell where these have the most."""
 
     @property
+    def latest_rows(self) -> int:
+        """How many of these rows the sizes describe. As many are taken to arrive until the next decision."""
+        return min(self.rows, self.sizes.rows)
+
+    @property
     def saving_per_row(self) -> Replicates:
         spared = self.changing[0] - self.changing[1]
         return (self.now.seconds - self.best.seconds) / max(1, self.sizes.rows) + spared

@@ -1,9 +1,11 @@
 """Decides when a running query changes its plan: by the regret that has accumulated, against what a change costs.
 
 Each measurement gives the cost of the plan in force and of the cheapest plan, per row. What the rows since the last
-measurement would have saved is added to the *regret*, less its uncertainty and never below zero. When the regret
-exceeds the cost of the migration, the change is made. As in the ski rental problem, what is spent on migrations is then
-bounded by the time that was lost without them, however the streams behave, and no horizon has to be guessed.
+measurement would have saved is added to the *regret*, less its uncertainty and never below zero. When the regret and
+what will be lost until the next decision exceed the cost of the migration, the change is made. This is the best rule
+for the ski rental problem, where one buys on the day on which the rent paid, that day's included, would reach the price:
+what is spent on migrations is bounded by the time that was lost without them, however the streams behave, and no horizon
+has to be guessed.
 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order, which is a tree or has braces. A plan with intermediate results costs more where plans had to be
@@ -70,6 +72,8 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     last_saving: float = 0.0
     """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
     last_cost: float = 0.0
+    last_rows: int = 0
+    """How many rows the last consideration took to be like the next ones."""
     changes: tuple[tuple[int, float], ...] = ()
     """The recent changes: how many rows have arrived since, and what each cost."""
     rows: int = 0
@@ -94,6 +98,8 @@ class Controller:
         """The lower bound of the saving per row at the last consideration, if a change was possible."""
         self._last_cost = 0.0
         """What the change would have cost."""
+        self._last_rows = 0
+        """How many rows will arrive until the next decision, if there are as many as were measured last."""
         self._changes = RecentChanges()
         self._proposed: float | None = None
         """What the change that was proposed last costs, if it counts among the recent ones."""
@@ -112,6 +118,7 @@ class Controller:
             expected=self._expected,
             last_saving=self._last_saving,
             last_cost=self._last_cost,
+            last_rows=self._last_rows,
             changes=self._changes.changes,
             rows=self._changes.rows,
         )
@@ -120,7 +127,7 @@ class Controller:
         """Continue where another controller was."""
         self.regret, self.is_pinned = state.regret, state.is_pinned
         self._correction, self._number, self._expected = state.correction, state.number, state.expected
-        self._last_saving, self._last_cost = state.last_saving, state.last_cost
+        self._last_saving, self._last_cost, self._last_rows = state.last_saving, state.last_cost, state.last_rows
         self._changes = RecentChanges(state.changes, state.rows)
         self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
 
@@ -190,7 +197,7 @@ class Controller:
                 "them now the plan in force is."
             )
         else:
-            self.regret += self._lost(saving, compared.rows, compared.sizes.rows)
+            self.regret += self._lost(saving, compared)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction,
@@ -199,7 +206,8 @@ class Controller:
             if not reason:
                 assert cost is not None
                 outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
-                reason = self._because(plan, compared, float(now.mean()), float(best.mean()), cost, is_memory_short)
+                seconds = float(now.mean()), float(best.mean())
+                reason = self._because(plan, compared, seconds, saving * compared.latest_rows, cost, is_memory_short)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy, cost.options)
                     is_counted = has_intermediate_results(compared.best_plan)
@@ -207,6 +215,7 @@ class Controller:
                     self._expected = self._tuples_expected(plan, compared.best_plan, cells, cost)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
         self._last_cost = 0.0 if cost is None else cost.seconds
+        self._last_rows = compared.latest_rows
         self._number += 1
         text, best_text = compared_texts(plan, compared.best_plan)
         self.decisions.append(
@@ -222,6 +231,7 @@ class Controller:
                 seconds_best=1_000 * float(best.mean()),
                 saving=1_000 * saving,
                 regret=self.regret,
+                expected_loss=self._last_saving * self._last_rows,
                 migration=0.0 if cost is None else cost.seconds,
                 strategy=None if cost is None else cost.strategy,
                 cell=None if numbers is None else numbers[compared.place],
@@ -255,17 +265,17 @@ class Controller:
 
     def expects_change(self, rows: int) -> bool:
         """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
-        lost = self.regret + self._last_saving * rows
+        lost = self.regret + self._last_saving * (rows + self._last_rows)
         return self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
 
-    def _lost(self, saving: float, rows: int, measured: int) -> float:
+    def _lost(self, saving: float, compared: Comparison) -> float:
         """What the rows since the last consideration could have saved.
 
         The sizes describe the latest rows. The rows before these may have been like those of the last consideration, or
         like the latest: they count with the smaller of the two savings.
         """
-        latest = min(rows, measured)
-        return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * (rows - latest)
+        latest, earlier = compared.latest_rows, compared.rows - compared.latest_rows
+        return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * earlier
 
     def _compared(
         self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int], shapes: Sequence[Plan]
@@ -357,17 +367,26 @@ class Controller:
                 return f"The part of the plan that changes would not become {policy.least_gain:g} times as fast."
         if cost is None:
             return "None of the strategies allowed can make the change within the pause allowed."
-        if self.regret < policy.regret * cost.seconds and not is_memory_short:
+        soon = saving * compared.latest_rows
+        if not is_memory_short and self.regret + soon < policy.regret * cost.seconds:
             times = "" if policy.regret == 1 else f"{policy.regret:g} times "
             return (
-                f"The time lost so far ({seconds_text(self.regret)}) does not yet exceed {times}what the change costs "
-                f"({seconds_text(cost.seconds)})."
+                f"The time lost so far ({seconds_text(self.regret)}) and until the next decision "
+                f"({seconds_text(soon)}) does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
             )
         return ""
 
     def _because(
-        self, plan: Plan, compared: Comparison, now: float, best: float, cost: MigrationCost, is_memory_short: bool
+        self,
+        plan: Plan,
+        compared: Comparison,
+        seconds: tuple[float, float],
+        soon: float,
+        cost: MigrationCost,
+        is_memory_short: bool,
     ) -> str:
+        """Why the change is made. ``seconds`` are those per row of both plans."""
+        now, best = seconds
         _, text = compared_texts(plan, compared.best_plan)
         if is_memory_short:
             assert self.policy.most_state_bytes is not None
@@ -381,8 +400,9 @@ class Controller:
         lately = f"Changes of plan have recently cost {seconds_text(spared)} per 1,000 rows. " if spared > 0 else ""
         return (
             f'{lately}Per 1,000 rows "{text}" takes {seconds_text(1_000 * best)} instead of '
-            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost by keeping the old plan, and the "
-            f"change costs {seconds_text(cost.seconds)}."
+            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost by keeping the old plan, "
+            f"{seconds_text(soon)} more would be until the next decision, and the change costs "
+            f"{seconds_text(cost.seconds)}."
         )
 
 

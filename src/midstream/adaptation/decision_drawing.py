@@ -63,7 +63,7 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
         costs.set_yscale("log")
         costs.yaxis.set_major_locator(LogLocator(subs=_LABELLED))
     costs.set_title("Cost of 1,000 rows, by the cost model")
-    _plot(regret, decisions, "regret", "o-", _LOST, "time lost since the last change")
+    _plot(regret, decisions, "regret_at_next", "o-", _LOST, "time lost by the next decision")
     possible = [decision for decision in decisions if decision.strategy is not None]
     regret.plot(
         [d.push for d in possible], [d.migration for d in possible], "s", ms=4, color=_COST, label="cost of a change"
@@ -74,7 +74,7 @@ def _figure(decisions: Sequence[Decision], lines: Sequence[str]) -> Figure:
     regret.set_yscale("symlog", linthresh=threshold)
     regret.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=threshold, subs=_LABELLED))
     regret.set_ylim(bottom=0)
-    regret.set_title("The plan is changed when the time lost exceeds the cost of the change")
+    regret.set_title("The plan is changed when what will be lost by the next decision exceeds the cost of the change")
     regret.set_xlabel("push (on Spark: micro-batch)")
     regret.xaxis.set_major_locator(MaxNLocator(integer=True))
     for plot in (costs, regret):

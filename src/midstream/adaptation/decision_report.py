@@ -23,7 +23,7 @@ from midstream.report_page import html_page, html_table
 __all__ = ["check_report_path", "decision_table", "write_decision_report"]
 
 _SUFFIXES = (".html", ".png")
-_HEADINGS = ("#", "push", "outcome", "time lost", "cost of a change", "decision")
+_HEADINGS = ("#", "push", "outcome", "lost by the next one", "cost of a change", "decision")
 _WORDS = ("outcome", "decision")
 
 
@@ -63,7 +63,7 @@ def decision_table(decisions: Iterable[Decision]) -> str:
             str(decision.number),
             f"{decision.push:,}",
             decision.outcome,
-            seconds_text(decision.regret),
+            seconds_text(decision.regret_at_next),
             "" if decision.strategy is None else seconds_text(decision.migration),
             text,
         )

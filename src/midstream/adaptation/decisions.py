@@ -58,6 +58,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The lower bound of their difference."""
     regret: float = 0.0
     """What was lost since the last change by not making one."""
+    expected_loss: float = 0.0
+    """What will be lost until the next decision, if the plan is kept."""
     migration: float = 0.0
     """What a change would cost."""
     strategy: str | None = None
@@ -73,3 +75,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     failure: str | None = None
     """What went wrong, if adaptation itself failed; ``reason`` says it, too."""
     joins: tuple[ConsideredJoin, ...] = ()
+
+    @property
+    def regret_at_next(self) -> float:
+        """What will have been lost at the next decision, if the plan is kept: compared with what a change costs."""
+        return self.regret + self.expected_loss

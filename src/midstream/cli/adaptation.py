@@ -201,6 +201,7 @@ def _figures(decision: Decision) -> Table:
     if decision.cell is not None and decision.failure is None:
         table.add_row("decided by", _slowest(decision))
     table.add_row("lost so far", seconds_text(decision.regret))
+    table.add_row("lost until the next decision", seconds_text(decision.expected_loss))
     if decision.strategy is not None:
         table.add_row("a change costs", f"{seconds_text(decision.migration)} by {decision.strategy}")
     return table

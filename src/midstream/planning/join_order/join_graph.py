@@ -43,6 +43,9 @@ from midstream.planning.join_order.probe_orders import probe_orders
 
 __all__ = ["JoinGraph", "bits", "block_joins", "is_join_block", "select"]
 
+_KEPT = "join_graph"
+"""The attribute of a plan in which its graph is kept."""
+
 
 @dataclass(frozen=True)
 class JoinGraph:
@@ -57,8 +60,16 @@ class JoinGraph:
 
     @staticmethod
     def of(plan: Plan, conditions: Iterable[Expression] = ()) -> JoinGraph:
-        """The graph of the block on top of the plan, further conditions included; one leaf if there is no join."""
-        return _extract(plan, conditions)
+        """The graph of the block on top of the plan, further conditions included; one leaf if there is no join.
+
+        A plan never changes, so its graph is kept with it, as its cached properties are.
+        """
+        if conditions != ():
+            return _extract(plan, conditions)
+        kept: JoinGraph | None = vars(plan).get(_KEPT)
+        if kept is None:
+            vars(plan)[_KEPT] = kept = _extract(plan, ())
+        return kept
 
     @staticmethod
     def of_parts(parts: Sequence[Plan], conditions: Iterable[Expression]) -> JoinGraph:
