@@ -116,8 +116,8 @@ def test_frequent_changes_lead_to_braces_and_rare_ones_back_to_a_tree():
     deciding = controller(longest_pause=10.0)
     plan, chosen = QUERY.plan("a b c"), []
     for consideration in range(100):
-        # Every sixth time the other pair becomes the larger one; the windows have 270,000 rows.
-        ab, bc = (200_000, 80_000) if consideration // 6 % 2 == 0 else (80_000, 200_000)
+        # Every fourth time the other pair becomes the larger one; the windows have 270,000 rows.
+        ab, bc = (200_000, 80_000) if consideration // 4 % 2 == 0 else (80_000, 200_000)
         proposal = consider(deciding, sizes(ab=ab, bc=bc), plan)
         if proposal is not None:
             plan = proposal.plan

@@ -83,7 +83,7 @@ def test_the_page_has_the_reasons_and_loads_nothing(tmp_path):
         assert text in page
     assert page.count("<svg") == 1
     # The plots' words are text in the page.
-    for text in ("plan in force", "cheapest plan", "time lost since the last change", "cost of a change"):
+    for text in ("plan in force", "cheapest plan", "time lost by the next decision", "cost of a change"):
         assert re.search(rf"<text[^>]*>{text}</text>", page), text
     assert not re.search(r"<(script|link|img|iframe)|@import|url\(\s*['\"]?http", page)
 

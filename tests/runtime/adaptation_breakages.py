@@ -106,6 +106,11 @@ ALL = (
         f"{RUNNING}::test_a_failing_measurement_does_not_fail_the_push",
     ),
     fault(
+        "what will be lost until the next decision does not count", CONTROLLER,
+        "soon = saving * compared.latest_rows", "soon = 0.0",
+        "tests/adaptation/test_controller.py::test_a_plan_is_changed_when_the_time_lost_exceeds_the_cost_of_the_change",
+    ),
+    fault(
         "the fastest cell decides", CONTROLLER,
         "slowest = work.index(max(work))", "slowest = work.index(min(work))",
         f"{CELLS}::test_the_slowest_cell_decides_and_is_named",
