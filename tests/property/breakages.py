@@ -233,7 +233,7 @@ BREAKAGES = (
     ),
     Breakage(
         "where a predecessor began is forgotten", MATCHING,
-        "operator.emits_from = before.emits_from", "pass",
+        "operator.emits_from = self._predecessors[id(operator)].emits_from", "pass",
     ),
     Breakage(
         "operators below do not count for whether operators are the same", MATCHING,
@@ -415,6 +415,8 @@ EXECUTORS = tuple(
          "others = min(child.frontier", "others = max(child.frontier"),
         ("what an undone slice remembered stays", MULTI_JOIN,
          "                        index.state.take_back(tuples)", "                        pass"),
+        ("an index that was made in an undone slice stays", MULTI_JOIN,
+         "                    self._visits.drop_indexes_except(index_keys)", "                    pass"),
         ("conditions on one input alone are not checked", MULTI_JOIN,
          "return batch if check is None else", "return batch if True else"),
         ("rows that could not meet anybody are forgotten", MULTI_JOIN,
@@ -435,8 +437,10 @@ EXECUTORS = tuple(
          "            inputs[:] = [[] for _ in inputs]"),
         ("STAIRs change their order beside another plan", STAIRS,
          "if self.runs_alone and self._rows", "if self._rows"),
+        ("final operators of STAIRs are taken in the order of the tree", STAIRS,
+         "        self.final_operators = [by_place", "        list_ = [by_place"),
         ("a changed order emits again what was emitted", "migration/state_matching.py",
-         "            operator.emits_from = before.emits_from", "            pass"),
+         "            operator.emits_from = self._predecessors[id(operator)].emits_from", "            pass"),
     )
 )  # fmt: skip
 ALL = (*BREAKAGES, *JUST_IN_TIME, *EXECUTORS)

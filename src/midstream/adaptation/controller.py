@@ -3,9 +3,9 @@
 Each measurement gives the cost of the plan in force and of the cheapest plan, per row. What the rows since the last
 measurement would have saved is added to the *regret*, less its uncertainty and never below zero. When the regret and
 what will be lost until the next decision exceed the cost of the migration, the change is made. This is the best rule
-for the ski rental problem, where one buys on the day on which the rent paid, that day's included, would reach the price:
-what is spent on migrations is bounded by the time that was lost without them, however the streams behave, and no horizon
-has to be guessed.
+for the ski rental problem: buy on the day on which the rent paid, that day's included, would reach the price. So what
+is spent on migrations is bounded by the time that was lost without them, however the streams behave, and no horizon has
+to be guessed.
 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order, which is a tree or has braces. A plan with intermediate results costs more where plans had to be
@@ -371,8 +371,8 @@ class Controller:
         if not is_memory_short and self.regret + soon < policy.regret * cost.seconds:
             times = "" if policy.regret == 1 else f"{policy.regret:g} times "
             return (
-                f"The time lost so far ({seconds_text(self.regret)}) and until the next decision "
-                f"({seconds_text(soon)}) does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
+                f"The time lost so far ({seconds_text(self.regret)}) and until the next decision ({seconds_text(soon)})"
+                f" does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
             )
         return ""
 

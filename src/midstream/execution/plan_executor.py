@@ -14,7 +14,7 @@ from typing import Any, Self
 from midstream.algebra.plan import Plan
 from midstream.algebra.window_spec import BEGINNING, NEVER
 from midstream.engine.batch import Batch
-from midstream.engine.operators.operator import Counters, Operator
+from midstream.engine.operators.operator import Operator
 from midstream.engine.operators.state_handle import StateHandle, StateInventory, StateKey
 from midstream.engine.ordered import lasting
 from midstream.engine.state.row_store import RowStore
@@ -71,7 +71,7 @@ class PlanExecutor(Executor):
     def reset_counters(self) -> None:
         """Forget what was counted while states were computed: it is no traffic, and a migration's record has it."""
         for operator in self.operators:
-            operator.counters = Counters()
+            operator.counters.reset()
 
     def boxes(self) -> Iterator[PlanExecutor]:
         yield self

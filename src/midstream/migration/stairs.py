@@ -11,35 +11,44 @@ states are matched as in a migration: eagerly ("eager-stairs", as published) or 
 same way until it changes; a push is the group of rows for which the eddy decides.
 
 The decision. Each join of the tree tells how many tuples it returns per tuple that comes up from below: the *fan-out*
-of the part it adds, with a memory that decays. A left-deep order costs, for each tuple of its first part, the number
-of intermediate tuples: f1 + f1 f2 + f1 f2 f3 and so on. From each part on, the next part is the one with the least
-fan-out of those that a condition links; the best of these orders is taken if it costs less than 0.8 times what the
-current one does. What the change itself costs is ignored, as in the paper; adaptation (``docs/adaptation.md``) is for
-those who want that weighed. While another plan runs beside this one, the order stays: its states do not reflect all
+of the part it adds, with a memory that decays. A left-deep order costs the number of intermediate tuples of a push: for
+each tuple of its first part, f1 + f1 f2 + f1 f2 f3 and so on. From each part on, the next part is the one with the
+least fan-out of those that a condition links; the best of these orders is taken if it costs less than 0.8 times what
+the current one does. What the change itself costs is ignored, as in the paper; adaptation (``docs/adaptation.md``) is
+for those who want that weighed. While another plan runs beside this one, the order stays: its states do not reflect all
 rows then.
 
-Nothing of this need be stored: a resumed executor begins with the order of the text, and with no memory.
+Nothing of this need be stored: a resumed executor begins with the first part and what is linked with it, in the order
+of the text, and with no memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from midstream.algebra.plan import Join, MultiJoin, Plan
+from midstream.algebra.plan import MultiJoin, Plan
 from midstream.engine.batch import Batch
+from midstream.engine.operators.final_operator import FinalOperator
 from midstream.engine.operators.join import JoinOperator
-from midstream.engine.operators.routing import EddyRouter
+from midstream.engine.operators.routing import FanOuts
 from midstream.engine.state.window_store import InputBatches, WindowStore
 from midstream.execution.just_in_time import JustInTime
 from midstream.execution.plan_box import PlanBox
 from midstream.execution.plan_executor import CHUNK_ROWS, PlanExecutor, RowStores
 from midstream.migration.record import MigrationRecord
-from midstream.migration.state_matching import Completion, reordered
+from midstream.migration.state_matching import Completion, final_places, reordered
 from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.probe_orders import default_probe_order
-from midstream.planning.join_order.stairs_order import STAIRS, StairsOrders, has_stairs, without_stairs
+from midstream.planning.join_order.stairs_order import (
+    STAIRS,
+    JoinKey,
+    StairsOrders,
+    has_stairs,
+    joins_by_key,
+    without_stairs,
+)
 
 __all__ = ["StairsBox", "executor_of"]
 
@@ -56,35 +65,58 @@ def executor_of(
     return kind(plan, windows, chunk_rows, stores, just_in_time)
 
 
-class _Braces:
-    """One multi-way join by STAIRs: its parts, their current order, and what is known of their fan-outs."""
+class _Traffic(NamedTuple):
+    """What a join got from its left and its right input, and what it produced."""
 
-    def __init__(self, plan: MultiJoin) -> None:
+    left: int
+    right: int
+    produced: int
+
+    @staticmethod
+    def of(join: JoinOperator) -> _Traffic:
+        """All that an operator has counted."""
+        left, right = (child.counters.rows_out for child in join.inputs)
+        return _Traffic(left, right, join.counters.rows_out)
+
+    def since(self, before: _Traffic) -> _Traffic:
+        """What has come since then."""
+        return _Traffic(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class _StairsJoin:
+    """A multi-way join that STAIRs route: its parts, their current order, and what is known of their fan-outs."""
+
+    def __init__(self, key: JoinKey, plan: MultiJoin) -> None:
+        self.key = key
         self.graph = JoinGraph.of_parts(plan.parts, plan.predicates)
-        self.aliases = frozenset(field.relation for part in plan.parts for field in part.schema)
         self.order = (0, *default_probe_order(self.graph, 0))
         self._parts = [frozenset(field.relation for field in part.schema) for part in plan.parts]
-        self._eddy = EddyRouter(len(plan.parts))
+        self._fan_outs = FanOuts(len(plan.parts))
+        self._arrivals = [0.0] * len(plan.parts)
+        """By part: how many tuples of it arrive in a push, with a memory that decays."""
 
-    def observe(self, joins: Mapping[frozenset[str], tuple[int, int]]) -> None:
-        """Learn from what each join got and produced in a push, by the aliases below it."""
+    def observe(self, traffic: Mapping[JoinKey, _Traffic]) -> None:
+        """Learn from what each join got and produced in a push."""
         first, *others = self.order
-        below, entered = self._parts[first], 0
+        block, below = self.key[0], self._parts[first]
         for position, place in enumerate(others):
             below = below | self._parts[place]
-            rows_in, rows_out = joins.get(below, (0, 0))
-            # The lowest join is symmetric: half of what enters it comes up from either part.
-            entered = rows_in // 2 if position == 0 else entered
-            if entered:
-                self._eddy.note(place, entered, rows_out)
-                if position == 0:
-                    self._eddy.note(first, entered, rows_out)
-            entered = rows_out
+            push = traffic.get((block, below), _Traffic(0, 0, 0))
+            self._note_arrivals(place, push.right)
+            if position == 0:
+                self._note_arrivals(first, push.left)
+                if push.right:
+                    self._fan_outs.note(first, push.right, push.produced)
+            if push.left:
+                self._fan_outs.note(place, push.left, push.produced)
 
     def better_order(self, share: float) -> tuple[int, ...] | None:
         """An order that costs less than this share of what the current one does, if there is one."""
         best = min((self._greedy(first) for first in range(len(self._parts))), key=self._cost)
         return best if self._cost(best) < share * self._cost(self.order) else None
+
+    def _note_arrivals(self, place: int, rows: int) -> None:
+        self._arrivals[place] = (self._arrivals[place] + rows) / 2
 
     def _greedy(self, first: int) -> tuple[int, ...]:
         order = [first]
@@ -92,21 +124,23 @@ class _Braces:
         while len(order) < len(self._parts):
             left = [place for place in range(len(self._parts)) if place not in order]
             linked = [place for place in left if self.graph.are_linked(visited, 1 << place)]
-            order.append(min(linked or left, key=self._eddy.fan_out))
+            order.append(min(linked or left, key=self._fan_outs.of))
             visited |= 1 << order[-1]
         return tuple(order)
 
     def _cost(self, order: Sequence[int]) -> float:
-        fan_outs = [self._eddy.fan_out(place) for place in order[1:]]
+        """How many intermediate tuples a push makes."""
+        fan_outs = [self._fan_outs.of(place) for place in order[1:]]
         # The last join gives the results, which are the same in every order.
-        return math.fsum(math.prod(fan_outs[: count + 1]) for count in range(len(fan_outs) - 1))
+        per_tuple = math.fsum(math.prod(fan_outs[: count + 1]) for count in range(len(fan_outs) - 1))
+        return self._arrivals[order[0]] * per_tuple
 
 
 class StairsBox(PlanBox):
     """A plan with braces by STAIRs, run as a tree that changes between pushes."""
 
     least_rows: ClassVar[int] = 1_000
-    """Rows that must have arrived since the last change: fewer say nothing about the next ones."""
+    """Rows that must have arrived since the last change was tried: fewer say nothing about the next ones."""
     largest_share: ClassVar[float] = 0.8
     """Another order must cost less than this share of what the current one does."""
 
@@ -117,15 +151,13 @@ class StairsBox(PlanBox):
         chunk_rows: int = CHUNK_ROWS,
         stores: RowStores | None = None,
         just_in_time: JustInTime | None = None,
-        orders: StairsOrders | None = None,
     ) -> None:
-        found = [node for node in plan.walk() if isinstance(node, MultiJoin) and node.routing in STAIRS]
-        self._braces = [_Braces(node) for node in found]
-        for braces in self._braces:
-            braces.order = (orders or {}).get(braces.aliases, braces.order)
-        self._completion = (
-            Completion.EAGER if any(node.routing == "eager-stairs" for node in found) else Completion.LAZY
-        )
+        found = {
+            key: join for key, join in joins_by_key(plan) if isinstance(join, MultiJoin) and join.routing in STAIRS
+        }
+        self._routed = [_StairsJoin(key, join) for key, join in found.items()]
+        is_eager = any(join.routing == "eager-stairs" for join in found.values())
+        self._completion = Completion.EAGER if is_eager else Completion.LAZY
         self._rows = 0
         self.changes = 0
         """How often the order was changed."""
@@ -133,12 +165,11 @@ class StairsBox(PlanBox):
         self.tree = self.plan
         """The plan that is run at the moment."""
         self.plan = plan
+        self._arrange_final_operators()
         self._follow_joins()
 
     def empty(self) -> StairsBox:
-        return StairsBox(
-            self.plan, self.windows, self.chunk_rows, just_in_time=self.just_in_time, orders=self._orders()
-        )
+        return StairsBox(self.plan, self.windows, self.chunk_rows, just_in_time=self.just_in_time)
 
     def push(self, arrived: InputBatches, watermark: int) -> Iterator[Batch]:
         yield from super().push(arrived, watermark)
@@ -152,32 +183,38 @@ class StairsBox(PlanBox):
         self._follow_joins()
 
     def _orders(self) -> StairsOrders:
-        return {braces.aliases: braces.order for braces in self._braces}
+        return {join.key: join.order for join in self._routed}
+
+    def _arrange_final_operators(self) -> None:
+        """In the order of the plan, which is all that others know: the tree may have them in another one."""
+        by_place: dict[tuple[object, ...], list[FinalOperator]] = {}
+        for place, operator in zip(final_places(self.tree), self.final_operators, strict=True):
+            by_place.setdefault(place, []).append(operator)
+        self.final_operators = [by_place[place].pop(0) for place in final_places(self.plan)]
 
     def _follow_joins(self) -> None:
-        nodes = {node.fingerprint: node for node in self.tree.walk() if isinstance(node, Join)}
-        self._joins_by_aliases = {
-            frozenset(field.relation for field in nodes[operator.subplan].schema): operator
-            for operator in self.operators
-            if isinstance(operator, JoinOperator) and operator.subplan in nodes
-        }
-        self._counted = self._counts()
+        operators = {join.subplan: join for join in self.joins}
+        keys = {key: operators.get(join.fingerprint) for key, join in joins_by_key(self.tree)}
+        self._operators_by_key = {key: operator for key, operator in keys.items() if operator is not None}
+        self._counted = self._traffic()
 
-    def _counts(self) -> dict[frozenset[str], tuple[int, int]]:
-        return {names: (j.counters.rows_in, j.counters.rows_out) for names, j in self._joins_by_aliases.items()}
+    def _traffic(self) -> dict[JoinKey, _Traffic]:
+        return {key: _Traffic.of(operator) for key, operator in self._operators_by_key.items()}
 
     def _observe(self) -> None:
-        before, self._counted = self._counted, self._counts()
-        pushed = {names: (now[0] - before[names][0], now[1] - before[names][1]) for names, now in self._counted.items()}
-        for braces in self._braces:
-            braces.observe(pushed)
+        before, self._counted = self._counted, self._traffic()
+        pushed = {key: now.since(before[key]) for key, now in self._counted.items()}
+        for join in self._routed:
+            join.observe(pushed)
 
     def _reconsider(self) -> None:
-        """Change the order of braces for which another one is clearly better."""
-        preferred = {braces.aliases: braces.better_order(self.largest_share) for braces in self._braces}
+        """Change the order of joins for which another one is clearly better."""
+        preferred = {join.key: join.better_order(self.largest_share) for join in self._routed}
         if not any(preferred.values()):
             return
-        orders = {braces.aliases: preferred[braces.aliases] or braces.order for braces in self._braces}
+        orders = {join.key: preferred[join.key] or join.order for join in self._routed}
+        # If the change is not possible now, it is tried again after as many rows as after a change.
+        self._rows = 0
         record = MigrationRecord(self._completion.value, {}, self.plan, self.plan, self.watermark)
         new = reordered(
             self,
@@ -192,12 +229,12 @@ class StairsBox(PlanBox):
 
     def _become(self, box: PlanExecutor, orders: StairsOrders) -> None:
         """Continue with the operators of another box."""
-        own = {name: vars(self)[name] for name in ("plan", "runs_alone", "_braces", "_completion", "changes")}
+        own = {name: vars(self)[name] for name in ("plan", "runs_alone", "_routed", "_completion", "changes", "_rows")}
         vars(self).update(vars(box))
         self.tree = self.plan
         vars(self).update(own)
-        for braces in self._braces:
-            braces.order = orders[braces.aliases]
-        self._rows = 0
+        for join in self._routed:
+            join.order = orders[join.key]
         self.changes += 1
+        self._arrange_final_operators()
         self._follow_joins()

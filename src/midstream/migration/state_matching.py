@@ -56,7 +56,7 @@ from midstream.migration.old_tuples import OldTupleIndex
 from midstream.migration.record import MigrationRecord
 from midstream.migration.strategy import MigrationContext
 
-__all__ = ["COMPLETION_BUDGET", "Completion", "rebuilt", "reordered", "take_over"]
+__all__ = ["COMPLETION_BUDGET", "Completion", "final_places", "rebuilt", "reordered", "take_over"]
 
 COMPLETION_BUDGET = 2
 """Old tuples completed beyond what is asked for, for each new row: a fraction of what the new row costs."""
@@ -203,8 +203,8 @@ class _StateMatching:
 
     def continue_as(self, old: PlanExecutor) -> None:
         """Let final operators continue exactly where those of an executor are."""
-        for operator, before in zip(self.new.final_operators, old.final_operators, strict=True):
-            operator.emits_from = before.emits_from
+        for operator in self.new.final_operators:
+            operator.emits_from = self._predecessors[id(operator)].emits_from
         self.new.hold_final(old.final_limit)
 
     def bring_states(self, rows_of: Callable[[str], Batch], record: MigrationRecord) -> None:
@@ -236,9 +236,9 @@ class _StateMatching:
         if self._old.plan == self.new.plan:
             return list(old)
         by_place: dict[tuple[object, ...], list[FinalOperator]] = {}
-        for place, operator in zip(_places(self._old.plan), old, strict=True):
+        for place, operator in zip(final_places(self._old.plan), old, strict=True):
             by_place.setdefault(place, []).append(operator)
-        found = [by_place.get(place, []) for place in _places(self.new.plan)]
+        found = [by_place.get(place, []) for place in final_places(self.new.plan)]
         return [there[0] if len(there) == 1 else None for there in found]
 
     def _with_inherited_stores(self, make: Callable[[RowStores], PlanExecutor]) -> tuple[PlanExecutor, set[int]]:
@@ -401,7 +401,7 @@ def _all_below(operator: Operator) -> list[Operator]:
     return found
 
 
-def _places(plan: Plan) -> list[tuple[object, ...]]:
+def final_places(plan: Plan) -> list[tuple[object, ...]]:
     """Where the outermost final operators stand in the query, from left to right.
 
     A place is made of the subqueries and the sides of unions around the operator, and the relations below it. It is the

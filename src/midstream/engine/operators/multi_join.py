@@ -64,8 +64,8 @@ class MultiJoinOperator(Operator):
         filter_options: VisitFilterOptions | None = None,
         partial_inputs: Collection[int] = (),
     ) -> None:
-        """Of just-in-time processing: how tuples are kept from visits of which nothing can come, and which inputs lack
-        tuples that are suspended."""
+        """For just-in-time processing: how visits are skipped that cannot produce results, and which inputs lack
+        suspended tuples."""
         layouts = [child.layout for child in inputs]
         assert all(layout.is_stored for layout in layouts)
         super().__init__(plan.label, reduce(Layout.beside, layouts), tuple(inputs))
@@ -90,11 +90,7 @@ class MultiJoinOperator(Operator):
             self._filter = VisitFilter(self._graph, layouts, self.layout, self._held, filter_options)
         # Tuples of the input with the most neighbours come last: they meet all the others, and may choose whom first.
         self._turns = sorted(range(len(inputs)), key=lambda place: self._graph.neighbours[place].bit_count())
-        for place in range(len(inputs)):
-            visited = 1 << place
-            for other in plan.probe_orders[place] if plan.probe_orders else default_probe_order(self._graph, place):
-                self._visits.of(visited, other)
-                visited |= 1 << other
+        self._prepare_visits()
 
     @property
     def emits_in_order(self) -> bool:
@@ -150,8 +146,22 @@ class MultiJoinOperator(Operator):
     def needed_below(self, retention: int) -> int:
         return min(retention, self.frontier)
 
+    def _prepare_visits(self) -> None:
+        """Make the indexes that the probe orders need; where an eddy decides, those of the default ones."""
+        places = range(len(self.inputs))
+        orders = self.plan.probe_orders or [default_probe_order(self._graph, place) for place in places]
+        router = FixedRouter(orders)
+        for place in places:
+            visited = 1 << place
+            while visited != self._graph.everything:
+                other = router.next(place, self._visits.candidates(visited))
+                self._visits.of(visited, other)
+                visited |= 1 << other
+
     def history(self) -> list[Batch]:
-        """All results of what the inputs remember."""
+        """All results of what the inputs remember, apart from those that have ended: their rows may be gone."""
+        for index in (index for indexes in self._visits.indexes for index in indexes.values()):
+            index.state.drop_ended(self.layout.released)
         counts = [self._visits.first_index(place).state_rows for place in range(len(self.inputs))]
         root = counts.index(min(counts))
         tuples = concatenate(self.inputs[root].layout, self._visits.first_index(root).tuples_held())
@@ -184,6 +194,7 @@ class MultiJoinOperator(Operator):
         limit = self.chunk_rows if sum(len(batch) for batch in slice_) > 1 else NEVER
         results: list[Batch] = []
         found = 0
+        index_keys = self._visits.index_keys()
         remembered: list[tuple[JoinSide, NewTuples]] = []
         for place in self._turns:
             for result in self._combined(place, slice_[place]):
@@ -192,6 +203,8 @@ class MultiJoinOperator(Operator):
                 if found > limit:
                     for index, tuples in reversed(remembered):
                         index.state.take_back(tuples)
+                    # An index that was made meanwhile has tuples of the slice that were not inserted one by one.
+                    self._visits.drop_indexes_except(index_keys)
                     return None
             remembered += self._remember(place, slice_[place])
         self._settle()

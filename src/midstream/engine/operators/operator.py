@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from midstream.algebra.window_spec import BEGINNING, NEVER
@@ -59,6 +59,11 @@ class Counters:
     suspended: int = 0
     resumed: int = 0
     avoided: int = 0
+
+    def reset(self) -> None:
+        """Count from zero again: in place, because parts of an operator may count, too."""
+        for counter in fields(self):
+            setattr(self, counter.name, 0)
 
 
 class Operator(ABC):

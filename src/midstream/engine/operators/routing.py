@@ -19,10 +19,10 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["EddyRouter", "FixedRouter", "Router"]
+__all__ = ["EddyRouter", "FanOuts", "FixedRouter", "Router"]
 
 _MEMORY_TUPLES = 4_096
-"""After so many tuples have visited an input, what was before them counts less than half as much."""
+"""After so many tuples have visited an input, what was before them counts half as much."""
 _GROUP_ROWS = 2_048
 """Rows of a push for which an eddy decides at once: with fewer, the decisions would cost more than the joins."""
 _LEAST_FAN_OUT = 1e-3
@@ -58,6 +58,25 @@ class FixedRouter:
         pass
 
 
+class FanOuts:
+    """How many tuples each input has lately returned per visiting tuple, with a memory that decays."""
+
+    def __init__(self, inputs: int) -> None:
+        # As if one tuple had visited each input, and returned as one.
+        self._visits = [1.0] * inputs
+        self._returns = [1.0] * inputs
+
+    def of(self, place: int) -> float:
+        """The fan-out of an input."""
+        return self._returns[place] / self._visits[place]
+
+    def note(self, place: int, rows_in: int, rows_out: int) -> None:
+        """Learn that so many tuples have visited an input, and how many came of them."""
+        kept = 0.5 ** (rows_in / _MEMORY_TUPLES)
+        self._visits[place] = kept * self._visits[place] + rows_in
+        self._returns[place] = kept * self._returns[place] + rows_out
+
+
 class EddyRouter:
     """A lottery by recent fan-outs. ``seed`` makes it repeatable."""
 
@@ -65,18 +84,12 @@ class EddyRouter:
 
     def __init__(self, inputs: int, seed: int = 0) -> None:
         self._generator = np.random.default_rng(seed)
-        # As if one tuple had visited each input, and returned as one.
-        self._visits = [1.0] * inputs
-        self._returns = [1.0] * inputs
-
-    def fan_out(self, place: int) -> float:
-        """How many tuples an input has lately returned per visiting tuple."""
-        return self._returns[place] / self._visits[place]
+        self.fan_outs = FanOuts(inputs)
 
     def next(self, root: int, candidates: Sequence[int]) -> int:
         if len(candidates) == 1:
             return candidates[0]
-        tickets = [max(_LEAST_FAN_OUT, self.fan_out(place)) ** -_SHARPNESS for place in candidates]
+        tickets = [max(_LEAST_FAN_OUT, self.fan_outs.of(place)) ** -_SHARPNESS for place in candidates]
         drawn = self._generator.random() * math.fsum(tickets)
         for place, count in zip(candidates, tickets, strict=True):
             drawn -= count
@@ -85,6 +98,4 @@ class EddyRouter:
         return candidates[-1]
 
     def note(self, place: int, rows_in: int, rows_out: int) -> None:
-        kept = 0.5 ** (rows_in / _MEMORY_TUPLES)
-        self._visits[place] = kept * self._visits[place] + rows_in
-        self._returns[place] = kept * self._returns[place] + rows_out
+        self.fan_outs.note(place, rows_in, rows_out)

@@ -49,6 +49,10 @@ from midstream.planning.join_order.join_graph import JoinGraph, bits
 __all__ = ["VisitChecks", "VisitFilter", "VisitFilterOptions"]
 
 
+_MOST_CHECKS = 1_000
+"""More are forgotten, and made again when they are needed: an eddy may try very many ways."""
+
+
 @dataclass(frozen=True)
 class VisitFilterOptions:
     """How keys are noted, whether combined tuples are checked, and when a check is given up."""
@@ -89,6 +93,13 @@ class VisitFilter:
         """Note the keys of all new tuples of a push, before any of them is worked on."""
         for one, batch in zip(self._inputs, entered, strict=True):
             one.note(batch)
+        # An eddy may have given up a way: its checks would have keys noted for nothing.
+        for checks in self._checks.values():
+            checks.review()
+        if len(self._checks) >= _MOST_CHECKS:
+            for checks in self._checks.values():
+                checks.stop()
+            self._checks.clear()
 
     def expire(self, place: int, frontier: int) -> None:
         """After a push: forget the keys of an input's tuples that have ended by then."""
@@ -161,6 +172,19 @@ class VisitChecks:
             tuples = self.of_next.passing(tuples, 1)
         return tuples, count
 
+    def review(self) -> None:
+        """Give up checks that do not pay, those included that nobody asks any more."""
+        for check in self._all():
+            check.review()
+
+    def stop(self) -> None:
+        """Give up all checks: they are forgotten."""
+        for check in self._all():
+            check.stop()
+
+    def _all(self) -> list[_Check]:
+        return [*self.of_others, *([] if self.of_next is None else [self.of_next])]
+
     def learn(self, visiting: int, returned: int) -> None:
         """Take note of what came of a visit."""
         if self._visiting > self.memory:
@@ -199,21 +223,27 @@ class _Check:
         passing = tuples.filtered(kept)
         self._seen += len(tuples)
         self._saved += worth * (len(tuples) - len(passing))
-        self._review()
+        self.review()
         return passing
+
+    def review(self) -> None:
+        """Give the check up, for a while, if it has not saved enough lately."""
+        cost = max(self._seen, KEY_COST * (self._demand.noted - self._noted_before))
+        if not self._is_on or cost < self._trial_rows:
+            return
+        if self._saved < self._least_share * cost:
+            self.stop()
+            self._rest, self._next_rest = self._next_rest, 2 * self._next_rest
+        self._begin_trial()
+
+    def stop(self) -> None:
+        """Ask no more; the keys need not be noted for this check."""
+        if self._is_on:
+            self._is_on = False
+            self._demand.stop()
 
     def _begin_trial(self) -> None:
         self._seen, self._saved, self._noted_before = 0, 0.0, self._demand.noted
-
-    def _review(self) -> None:
-        cost = max(self._seen, KEY_COST * (self._demand.noted - self._noted_before))
-        if cost < self._trial_rows:
-            return
-        if self._saved < self._least_share * cost:
-            self._is_on = False
-            self._demand.stop()
-            self._rest, self._next_rest = self._next_rest, 2 * self._next_rest
-        self._begin_trial()
 
 
 class _NotedInput:

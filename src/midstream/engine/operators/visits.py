@@ -11,7 +11,7 @@ visited yet are there, and mean nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,8 +149,22 @@ class Visits:
             self._visits[key] = self._new_visit(visited, place)
         return self._visits[key]
 
+    def index_keys(self) -> list[set[tuple[str, ...]]]:
+        """The keys of the indexes that each input has now."""
+        return [set(indexes) for indexes in self.indexes]
+
+    def drop_indexes_except(self, keys: Sequence[Set[tuple[str, ...]]]) -> None:
+        """Drop the indexes that were made since :meth:`index_keys` gave these keys; they are made again when needed."""
+        dropped = [
+            indexes.pop(key) for indexes, kept in zip(self.indexes, keys, strict=True) for key in indexes.keys() - kept
+        ]
+        if dropped:
+            ids = {id(index) for index in dropped}
+            self._lookups = {key: lookup for key, lookup in self._lookups.items() if id(lookup.index) not in ids}
+            self._visits.clear()
+
     def first_index(self, place: int) -> JoinSide:
-        """One of the indexes of an input: all have the same tuples."""
+        """One of the indexes of an input. Any will do: tuples that it lacks have NULL in its key, and no results."""
         return next(iter(self.indexes[place].values()))
 
     def _new_visit(self, visited: int, place: int) -> Visit:

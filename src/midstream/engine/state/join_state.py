@@ -234,6 +234,15 @@ class JoinState:
         self._runs = [run for run in self._runs if run.ends > frontier]
         self.settle()
 
+    def drop_ended(self, instant: int) -> None:
+        """Drop all tuples that have ended by the instant, at once."""
+        kept = [(run, run.tuples[:, TO] > instant) for run in self._runs]
+        self._runs = [
+            run if alive.all() else _Run(run.codes[alive], run.tuples[alive], run.ends)
+            for run, alive in kept
+            if alive.any()
+        ]
+
     def settle(self) -> None:
         """Merge runs of similar size (within a factor of four): the latest insertion can no longer be undone."""
         merged: list[_Run] = []

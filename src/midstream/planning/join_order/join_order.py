@@ -22,7 +22,7 @@ from functools import cached_property, reduce
 from typing import cast, get_args
 
 from midstream.algebra.plan import Routing
-from midstream.errors import BadJoinOrder, did_you_mean, quoted
+from midstream.errors import BadJoinOrder, BadOption, did_you_mean, quoted
 
 __all__ = ["JoinOrder", "parse_join_order"]
 
@@ -100,14 +100,21 @@ class JoinOrder:
         return frozenset[str]().union(*(part.aliases_in_braces for part in self.inputs))
 
     def routed(self, routing: Routing | None, probe_orders: ProbeOrders = ()) -> JoinOrder:
-        """The order with this routing in all its braces, if one is given; each takes its inputs' probe orders."""
+        """The order with this routing in all its braces, if one is given, and with probe orders.
+
+        Each order is that of the innermost braces around its alias.
+        """
         if self.alias is not None:
             return self
         inputs = tuple(part.routed(routing, probe_orders) for part in self.inputs)
         if self.sides is not None:
             return JoinOrder.join(*inputs)
-        own = tuple(item for item in probe_orders if any(item[0] in part.aliases for part in inputs))
-        return JoinOrder.braces(inputs, routing or self.routing, own)
+        further_in = frozenset[str]().union(*(part.aliases_in_braces for part in inputs))
+        own = tuple(item for item in probe_orders if item[0] in self.aliases and item[0] not in further_in)
+        chosen = routing or self.routing
+        if own and chosen != "fixed":
+            raise BadOption(f"probe orders are for fixed routing: {chosen} routing chooses them while the query runs")
+        return JoinOrder.braces(inputs, chosen, own)
 
     @property
     def is_left_deep(self) -> bool:

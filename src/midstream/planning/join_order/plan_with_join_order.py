@@ -68,8 +68,6 @@ def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeO
         )
     if probe_orders is None:
         return ()
-    if routing not in (None, "fixed"):
-        raise BadOption(f"probe orders are for fixed routing: {routing} routing chooses them while the query runs")
     if not isinstance(probe_orders, Mapping) or not all(isinstance(t, str) for i in probe_orders.items() for t in i):
         raise BadOption("probe orders are given by alias", hint='Write probe_orders={"a": "c b"}.')
     return tuple((alias, tuple(others.split())) for alias, others in probe_orders.items())

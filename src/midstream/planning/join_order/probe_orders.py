@@ -1,8 +1,9 @@
 """The order in which rows of one input of a multi-way join visit the other inputs.
 
-A row that has visited some inputs goes on to one that a condition links with them, if there is one: by an equality, if
-possible, because partners are then looked up. Of several, the first in the order of the text is next. Whoever knows the
-sizes of joins chooses better (``planning/cost/probe_search``); any order gives the same results.
+A row that has visited some inputs goes on to one that a condition links with them, if there is one, also where a probe
+order names another one first: by an equality, if possible, because partners are then looked up. Of several, the first
+in the order of the text is next. Whoever knows the sizes of joins chooses better (``planning/cost/probe_search``); any
+order gives the same results.
 """
 
 from __future__ import annotations
@@ -22,15 +23,20 @@ __all__ = ["default_probe_order", "greedy_probe_order", "probe_orders"]
 def probe_orders(graph: JoinGraph, order: JoinOrder, masks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """For each input of a multi-way join, which is a set of leaves: the places of the others in their order.
 
-    As the join order names them; where it does not, by what is linked.
+    As the join order names them, linked ones before others; where it does not name them, by what is linked.
     """
     assert order.parts is not None
     place_of = {alias: place for place, part in enumerate(order.parts) for alias in part.aliases}
     named = {place_of[alias]: _named(alias, others, place_of) for alias, others in order.probe_orders}
-    return tuple(
-        named.get(place) or greedy_probe_order(masks, place, lambda visited, one: _preference(graph, visited, one))
-        for place in range(len(masks))
-    )
+
+    def probe_order(first: int) -> tuple[int, ...]:
+        if first not in named:
+            return greedy_probe_order(masks, first, lambda visited, one: _preference(graph, visited, one))
+        rank = {masks[place]: number for number, place in enumerate(named[first])}
+        # False comes before True: what is linked, then what is not.
+        return greedy_probe_order(masks, first, lambda visited, one: (not graph.are_linked(visited, one), rank[one]))
+
+    return tuple(probe_order(place) for place in range(len(masks)))
 
 
 def default_probe_order(graph: JoinGraph, first: int) -> tuple[int, ...]:
@@ -39,7 +45,9 @@ def default_probe_order(graph: JoinGraph, first: int) -> tuple[int, ...]:
     return greedy_probe_order(masks, first, lambda visited, one: _preference(graph, visited, one))
 
 
-def greedy_probe_order(masks: Sequence[int], first: int, preference: Callable[[int, int], float]) -> tuple[int, ...]:
+def greedy_probe_order(
+    masks: Sequence[int], first: int, preference: Callable[[int, int], float | tuple[bool, int]]
+) -> tuple[int, ...]:
     """Visits next what the preference, given what was visited, is smallest for; of equals, the first."""
     order: list[int] = []
     visited = masks[first]
