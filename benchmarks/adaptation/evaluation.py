@@ -6,7 +6,7 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -77,12 +77,14 @@ def main(arguments: Sequence[str] = ()) -> bool:
             work |= {f"nothing changes {seed}": partial(nothing_changes, seed, policy) for seed in range(options.seeds)}
             work |= {f"ablations, {name}": partial(ablations, name, policy) for name in ABLATED}
         known = {part: parts.known(part) for part in work}
-        running = {part: pool.submit(task) for part, task in work.items() if known[part] is None}
-        for part in work:
-            if part in running:
-                known[part] = parts.keep(part, running[part].result())
-            result = known[part]
-            print(f"{line(result)}\n{table(result)}" if "workload" in result else f"{part}: {result}", flush=True)
+        for part, result in known.items():
+            if result is not None:
+                _show(part, result)
+        running = {pool.submit(task): part for part, task in work.items() if known[part] is None}
+        for done in as_completed(running):
+            part = running[done]
+            known[part] = parts.keep(part, done.result())
+            _show(part, known[part])
     if options.only is not None:
         return True
     found = [known[part] for part in (*names, _ADVERSARY)]
@@ -100,6 +102,10 @@ def main(arguments: Sequence[str] = ()) -> bool:
         "commits": parts.commits(),
     }
     return save("adaptation", figures, *bars, details=details)
+
+
+def _show(part: str, result: Any) -> None:
+    print(f"{line(result)}\n{table(result)}" if "workload" in result else f"{part}: {result}", flush=True)
 
 
 def _workload(name: str) -> Workload:

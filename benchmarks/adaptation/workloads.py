@@ -20,8 +20,8 @@ __all__ = ["WINDOW_PUSHES", "Adversary", "Workload", "steady", "workloads"]
 ROWS = 8_000
 """Rows of each stream in a push."""
 WINDOW_PUSHES = 10
-FEW, MEDIUM, MANY = 1_600, 80_000, 1_600_000
-"""Values of a key whose join makes 50 pairs per row, and of one whose join makes a pair for every 20th row."""
+FEW, FEWER_PAIRS, MEDIUM, MANY = 1_600, 8_000, 80_000, 1_600_000
+"""Values of a key whose join makes 50 pairs per row, 10 pairs, one, and a pair for every 20th row."""
 
 Tables = dict[str, pa.Table]
 Values = Callable[[int], dict[str, int]]
@@ -184,8 +184,12 @@ def _bursts() -> Workload:
 
 
 def _ends(turn: int) -> dict[str, int]:
-    """The two ends of a chain of four take turns in being the bad one."""
-    ends = (FEW, MANY) if turn % 2 == 0 else (MANY, FEW)
+    """The two ends of a chain of four take turns in being the bad one.
+
+    Windows have rows of both kinds, so that pairs of both ends multiply: with 50 at either end there would be hundreds
+    of results per row, which take the same time in every plan.
+    """
+    ends = (FEWER_PAIRS, MANY) if turn % 2 == 0 else (MANY, FEWER_PAIRS)
     return {"k1": ends[0], "k2": MEDIUM, "k3": ends[1]}
 
 
