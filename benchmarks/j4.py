@@ -46,6 +46,8 @@ SIZES = {
     "small": Size(20_000, 8, 40_000, 20_000, 4_175_937),
     "large": Size(100_000, 5, 200_000, 100_000, 11_191_948),
 }
+TRIAL = Size(2_000, 12, 4_000, 2_000)
+"""Too small to measure anything, but it shows whether everything works."""
 
 
 def make_batches(size: Size) -> list[dict[str, pa.Table]]:

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks latency`` feeds three streams to midstream on Spark, to Spark's own stream-stream joins and to
 Flink, one after the other, each in a process of its own, at 1,000 and 50,000 rows per second (of all streams together);
-about 25 minutes. ``python -m benchmarks.latency --only flink --rate 1000`` runs a part, and only prints.
+about 35 minutes. ``python -m benchmarks.latency --only flink --rate 1000`` runs a part, and only prints.
 
 - *The input*: another process writes a file of each stream every 240 ms and renames it when it is complete. Event
   times come from the wall clock. Spark gets parquet, Flink CSV, because its Python package reads no parquet.

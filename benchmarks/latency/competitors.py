@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ class Competitor:
 
 COMPETITORS = (
     Competitor("midstream", "midstream_on_spark", "Delta by the cells"),
+    Competitor("midstream-kafka", "midstream_on_spark", "Delta by the cells, rows from Kafka", "kafka"),
     Competitor("native-spark", "native_spark", "parquet"),
     Competitor(
         "flink",
@@ -79,13 +82,13 @@ def compete(competitor: Competitor, load: Load) -> Outcome:
         (directory / "scratch").mkdir()
         seconds = START_SECONDS + max(load.warm_up, LONGEST_WARM_UP_SECONDS) + load.measured + LONGEST_DRAIN_SECONDS
         inputs, output = directory / "in", directory / "results"
-        task = Task(
-            str(inputs), 0, WINDOW_MS, str(directory / "scratch"), seconds, str(output), options=competitor.options
-        )
+        task = Task(str(inputs), 0, WINDOW_MS, str(directory / "scratch"), seconds, str(output))
         try:
-            with _Generator(task, load, directory / "generator.json") as generator:
-                run = competitor.run(task)
-                written = generator.outcome()
+            with _broker(competitor.form, directory / "broker") as known:
+                task = replace(task, options={**competitor.options, **known})
+                with _Generator(task, load, directory / "generator.json") as generator:
+                    run = competitor.run(task)
+                    written = generator.outcome()
         except (CompetitorFailed, EnvironmentFailed, OSError) as error:
             return Outcome(load, failure=str(error))
         visible = visible_files(output)
@@ -101,12 +104,32 @@ def compete(competitor: Competitor, load: Load) -> Outcome:
         )
 
 
+@contextlib.contextmanager
+def _broker(form: str, directory: Path) -> Iterator[dict[str, Any]]:
+    """What a task knows of the broker, if rows come from one: the one of the tests, with a topic for each stream."""
+    if form != "kafka":
+        yield {}
+        return
+    from tests.kafka.broker import Broker
+    from tests.kafka.packages import Unreachable, connector_jars
+
+    try:
+        jars = connector_jars()
+        broker = Broker(directory)
+    except Unreachable as problem:
+        raise CompetitorFailed(str(problem)) from None
+    with broker:
+        for stream in STREAMS:
+            broker.create(stream)
+        yield {"broker": broker.address, "jars": jars}
+
+
 class _Generator:
     """The process that writes the input of a task; gone at the end, whatever happens."""
 
     def __init__(self, task: Task, load: Load, path: Path) -> None:
         self._path = path
-        hand_over(replace(task, options={"load": asdict(load)}), path)
+        hand_over(replace(task, options={**task.options, "load": asdict(load)}), path)
 
     def __enter__(self) -> _Generator:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}

@@ -22,7 +22,10 @@ COOL_DOWN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """So many rows per second of all streams together. ``form`` is that of the files: "parquet" or "csv".
+    """So many rows per second of all streams together. ``form`` is that of the files, "parquet" or "csv".
+
+    With "kafka" rows are messages, as JSON, of a topic for each stream; the same rows are in parquet files, which
+    nobody reads meanwhile.
 
     A row is (ts, k, v): event time in milliseconds, key, and its number within its stream, from 0.
     """
@@ -35,6 +38,11 @@ class Load:
     @property
     def rows_per_file(self) -> int:
         return round(self.rate * EVERY_MS / 1000 / len(STREAMS))
+
+    @property
+    def suffix(self) -> str:
+        """What the names of files end with."""
+        return "csv" if self.form == "csv" else "parquet"
 
     @property
     def keys(self) -> int:

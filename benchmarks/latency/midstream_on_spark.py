@@ -1,4 +1,4 @@
-"""midstream on Spark: it reads the files itself, and its cells write a Delta table."""
+"""midstream on Spark: it reads the files itself, or topics by Spark's connector, and its cells write a Delta table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ from benchmarks.peers.task import CORES, Task, serve
 
 
 def run(task: Task) -> dict[str, Any]:
-    """The query until all results are in the table, one micro-batch after the other."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from midstream.spark import FileStream, session
+    """The query until all results are in the table, one micro-batch after the other.
 
-    spark = session(f"local[{CORES}]", 1, {"spark.driver.memory": MEMORY})
-    frames = {stream: FileStream(spark, Path(task.inputs) / stream, "ts long, k long, v double") for stream in STREAMS}
+    ``options["broker"]`` has the topics, if rows come by them, and ``options["jars"]`` are those of Spark's connector.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from midstream.spark import FileStream, read_kafka, session
+
+    settings = {"spark.driver.memory": MEMORY}
+    columns = "ts long, k long, v double"
+    frames: dict[str, Any]
+    if "broker" in task.options:
+        spark = session(f"local[{CORES}]", 1, {**settings, "spark.jars": ",".join(task.options["jars"])})
+        broker = task.options["broker"]
+        frames = {stream: read_kafka(spark, f"{broker}/{stream}", columns, event_time="ts") for stream in STREAMS}
+    else:
+        spark = session(f"local[{CORES}]", 1, settings)
+        frames = {stream: FileStream(spark, Path(task.inputs) / stream, columns) for stream in STREAMS}
     scratch = Path(task.scratch)
     live = query(Size(0, 0, task.window, 0), STREAMS).run_on_spark(frames, control_dir=scratch / "control")
     running = live.write_delta(str(task.output), checkpoint=scratch / "checkpoint")

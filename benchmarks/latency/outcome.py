@@ -159,7 +159,7 @@ def differences_from_duckdb(inputs: Path, found: Sequence[Path], load: Load) -> 
     """What the files of a sink lack, have too often, or should not have."""
     database = duckdb.connect()
     for stream in STREAMS:
-        files = [str(path) for path in sorted((inputs / stream).glob(f"*.{load.form}"))]
+        files = [str(path) for path in sorted((inputs / stream).glob(f"*.{load.suffix}"))]
         database.execute(f"CREATE TABLE {stream} AS {_read(files, ('ts', 'k', 'v'))}")
     results = _read([str(path) for path in found], COLUMNS)
     counted = differences(database, duckdb_sql(Size(0, 0, WINDOW_MS, 0), STREAMS), results, COLUMNS)

@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.j4 import SIZES, Size
+from benchmarks.j4 import SIZES
 from benchmarks.measuring import environment, save
-from benchmarks.peers.changes import SIZE as TRIAL
 from benchmarks.peers.changes import all_changes
 from benchmarks.peers.competitors import NAMES, REFERENCE, compete
 from benchmarks.peers.contest import DROPPED, KEPT, Contest
@@ -35,14 +34,9 @@ def log(who: str, what: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {who}: {what}", file=sys.stderr, flush=True)
 
 
-def size_of(name: str) -> Size:
-    """The twelve batches of a size; "trial" is too small to measure anything, but shows whether everything works."""
-    return TRIAL if name == "trial" else sized(name)
-
-
 def measure(contest: Contest, name: str, only: str | None) -> list[Outcome]:
     """Every competitor on one size, or the reference and one."""
-    size = size_of(name)
+    size = sized(name)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="peers_") as directory:
         write_input(size, directory)
@@ -67,7 +61,7 @@ def report(measured: dict[str, list[Outcome]], changes: list[dict[str, Any]]) ->
     """All tables."""
     parts = []
     for name, outcomes in measured.items():
-        size = size_of(name)
+        size = sized(name)
         count = next((outcome.count for outcome in outcomes if outcome.count), 0)
         parts.append(
             f"J4 {name}: {4 * size.rows * size.batches:,} rows in {size.batches} batches, {count:,} results.\n"

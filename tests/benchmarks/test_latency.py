@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from benchmarks.latency.comparison import BARS, PLACE, RATES, figures, table
 from benchmarks.latency.competitors import COMPETITORS
-from benchmarks.latency.generator import is_warm, rows, write
+from benchmarks.latency.generator import as_messages, is_warm, rows, write
 from benchmarks.latency.load import COLUMNS, EVERY_MS, STREAMS, WARM_UP_COMMITS, Load
 from benchmarks.latency.outcome import Latencies, Outcome, differences_from_duckdb, latencies
 from benchmarks.latency.visibility import commits, visible_files
@@ -28,6 +28,13 @@ def outcome(*seconds: float, **given: object) -> Outcome:
     written = 1000 + np.arange(len(seconds)) * 60 / len(seconds)
     known = {"engine": "an engine", "measured_from": 1000.0, "commits": [1001.0, 1031.0], "differences": RIGHT}
     return Outcome(Load(1_000), results=Latencies(written, np.array(seconds)), **{**known, **given})
+
+
+def test_messages_are_the_rows_as_json() -> None:
+    load = Load(1_000, "kafka")
+    made = rows(load, 1, 5_000, np.random.default_rng(0))
+    assert [json.loads(message) for message in as_messages(made)] == made.to_pylist()
+    assert load.suffix == "parquet"
 
 
 @pytest.mark.parametrize("rate", RATES)
