@@ -20,6 +20,7 @@ NAMES = [
     "deployment_planner",
     "spark_j4",
     "spark_long_stream",
+    "latency",
 ]
 FIGURES = {"zhu_2004", "kraemer_2006", "jisc_2014", "yang_2008", "isqd", "output_during_migration"}
 """Those that draw figures, of which the README has a table."""

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 
 from benchmarks.measuring import RESULTS, Bar, save
+from benchmarks.readme import Place
 
 matplotlib.use("Agg")
 
@@ -23,8 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 __all__ = ["PaperFigure", "describe", "fitted_power", "new_figure", "save_figure"]
 
-README = Path(__file__).parent / "README.md"
-BEGIN, END = "<!-- figures: written by the benchmarks -->\n", "<!-- end of figures -->\n"
+PLACE = Place("figures", "the benchmarks")
 
 
 @dataclass(frozen=True)
@@ -117,6 +116,4 @@ def write_readme_table() -> None:
             link = f"[{kept['figure']}](results/{path.stem}.png)"
             cells = [link, kept["paper shows"], seen, f"{kept['settings']}; commit {kept['environment']['commit']}"]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    before, _, rest = README.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after)
+    PLACE.write("\n".join(lines) + "\n")

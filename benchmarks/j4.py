@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any
 
 import duckdb
@@ -19,7 +20,14 @@ from benchmarks.measuring import Bar, in_turns, peak_mebibytes, report_peak, sav
 from midstream import ContinuousQuery, Stream
 
 STREAMS = "abcd"
-COLUMNS = [f"{stream}.{column} AS {stream}_{column}" for stream in STREAMS for column in ("ts", "k", "v")]
+
+
+def select_list(streams: str = STREAMS) -> list[str]:
+    """All columns of the streams, each with the name of its stream."""
+    return [f"{stream}.{column} AS {stream}_{column}" for stream in streams for column in ("ts", "k", "v")]
+
+
+COLUMNS = select_list()
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "v": pa.float64()})
 
 
@@ -38,6 +46,8 @@ SIZES = {
     "small": Size(20_000, 8, 40_000, 20_000, 4_175_937),
     "large": Size(100_000, 5, 200_000, 100_000, 11_191_948),
 }
+TRIAL = Size(2_000, 12, 4_000, 2_000)
+"""Too small to measure anything, but it shows whether everything works."""
 
 
 def make_batches(size: Size) -> list[dict[str, pa.Table]]:
@@ -52,11 +62,15 @@ def make_batches(size: Size) -> list[dict[str, pa.Table]]:
     return batches
 
 
-def query(size: Size) -> ContinuousQuery:
-    """The continuous query."""
-    streams = ", ".join(f"{stream} [RANGE {size.window}]" for stream in STREAMS)
-    text = f"SELECT {', '.join(COLUMNS)} FROM {streams} WHERE a.k = b.k AND b.k = c.k AND c.k = d.k"
-    return ContinuousQuery(text, [Stream(name, SCHEMA, event_time="ts") for name in STREAMS])
+def query(size: Size, streams: str = STREAMS) -> ContinuousQuery:
+    """The continuous query, over all streams or the first ones."""
+    windows = ", ".join(f"{stream} [RANGE {size.window}]" for stream in streams)
+    text = f"SELECT {', '.join(select_list(streams))} FROM {windows} WHERE {_equal_keys(streams)}"
+    return ContinuousQuery(text, [Stream(name, SCHEMA, event_time="ts") for name in streams])
+
+
+def _equal_keys(streams: str) -> str:
+    return " AND ".join(f"{one}.k = {other}.k" for one, other in pairwise(streams))
 
 
 def run_midstream(size: Size, batches: list[dict[str, pa.Table]]) -> None:
@@ -67,11 +81,11 @@ def run_midstream(size: Size, batches: list[dict[str, pa.Table]]) -> None:
     assert size.results in (None, sum(counts)), counts
 
 
-def duckdb_sql(size: Size) -> str:
+def duckdb_sql(size: Size, streams: str = STREAMS) -> str:
     """The same join as plain SQL over the whole input."""
-    pairs = [(x, y) for i, x in enumerate(STREAMS) for y in STREAMS[i + 1 :]]
-    within = " AND ".join(f"abs({x}.ts - {y}.ts) <= {size.window}" for x, y in pairs)
-    return f"SELECT {', '.join(COLUMNS)} FROM a, b, c, d WHERE a.k = b.k AND b.k = c.k AND c.k = d.k AND {within}"
+    within = " AND ".join(f"abs({x}.ts - {y}.ts) <= {size.window}" for x, y in combinations(streams, 2))
+    tables = ", ".join(streams)
+    return f"SELECT {', '.join(select_list(streams))} FROM {tables} WHERE {_equal_keys(streams)} AND {within}"
 
 
 def connect(batches: list[dict[str, pa.Table]]) -> duckdb.DuckDBPyConnection:

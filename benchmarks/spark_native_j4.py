@@ -31,6 +31,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,9 +188,12 @@ class _Side:
         return F.unix_millis(self.event_time()) if stream == self.streams[0] else F.col(f"{stream}_ms")
 
 
-def _read(spark: SparkSession, stream: str, directory: str | Path) -> _Side:
-    """One stream, a file per micro-batch."""
-    rows = spark.readStream.schema("ts long, k long, v double").option("maxFilesPerTrigger", 1).parquet(str(directory))
+def _read(spark: SparkSession, stream: str, directory: str | Path, files_per_batch: int | None) -> _Side:
+    """One stream, so many files per micro-batch, or all there are."""
+    reader = spark.readStream.schema("ts long, k long, v double")
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    rows = reader.parquet(str(directory))
     event_time = F.timestamp_millis(F.col("ts") + 1).alias(f"{stream}_time")
     named = rows.select(event_time, F.col("k").alias(f"{stream}_k"), F.col("v").alias(f"{stream}_v"))
     return _Side(named.withWatermark(f"{stream}_time", "0 seconds"), (stream,))
@@ -222,15 +226,20 @@ def native_query(
     window: int,
     shape: Literal["tree", "chain"] = "tree",
     order: str = STREAMS,
+    files_per_batch: int | None = 1,
 ) -> DataFrame:
-    """J4 as native joins of the streams in some order: the twelve columns of ``benchmarks.j4``, in its own order."""
-    a, b, c, d = (_read(spark, stream, input_dirs[stream]) for stream in order)
+    """J4 as native joins of the streams in some order: the twelve columns of ``benchmarks.j4``, in its own order.
+
+    A chain may have fewer streams.
+    """
+    sides = [_read(spark, stream, input_dirs[stream], files_per_batch) for stream in order]
     if shape == "tree":
+        a, b, c, d = sides
         joined = _join(_join(a, b, window), _join(c, d, window), window)
     else:
-        joined = _join(_join(_join(a, b, window), c, window), d, window)
+        joined = reduce(lambda left, right: _join(left, right, window), sides)
     columns = []
-    for stream in STREAMS:
+    for stream in sorted(order):
         columns += [
             (joined.milliseconds(stream) - 1).alias(f"{stream}_ts"),
             joined.key().alias(f"{stream}_k"),

@@ -13,4 +13,7 @@ streams, twelve files each, one per batch) and produce all twelve columns of eve
   allowed: all of them may take 6 GB of heap.
 - *missing, repeated, wrong*: results compared with DuckDB's row by row, from a second run that writes them to files. On
   the large size Spark's own joins would take too long for that: there their results are only counted.
+
+``python -m benchmarks.peers --durable`` is the same with sinks that keep every result exactly once (``contest``): the
+results of the timed run itself are compared, row by row, of everybody.
 """

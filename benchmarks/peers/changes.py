@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.csv as csv
 
-from benchmarks.j4 import Size, make_batches
+from benchmarks.j4 import TRIAL, make_batches
 from benchmarks.peers.checking import differences
 from benchmarks.peers.competitors import COMPETITORS, SECONDS, check
 from benchmarks.peers.environments import EnvironmentFailed
@@ -25,8 +25,6 @@ from benchmarks.peers.processes import CompetitorFailed
 from benchmarks.peers.task import COLUMNS, STREAMS, Task
 from benchmarks.spark_native_j4 import write_input
 
-SIZE = Size(2_000, 12, 4_000, 2_000)
-"""Small, as nothing is timed."""
 _BY_NAME = {competitor.name: competitor for competitor in COMPETITORS}
 
 
@@ -43,11 +41,11 @@ def native_spark_change(then: str) -> dict[str, Any]:
 def flink_change(then: str) -> dict[str, Any]:
     """Stop Flink with a savepoint, and restore it into another join order of streams that have equal schemas."""
     columns = [column for column in COLUMNS if column[0] != "d"]
-    batches = make_batches(SIZE)
+    batches = make_batches(TRIAL)
     with tempfile.TemporaryDirectory(prefix="peers_") as temporary:
         directory = Path(temporary)
         (directory / "in").mkdir()
-        middle = SIZE.batches // 2
+        middle = TRIAL.batches // 2
         rows = {
             "first": _in_one_stream(batches[:middle], ends=False),
             "later": _in_one_stream(batches[middle:], ends=True),
@@ -60,7 +58,7 @@ def flink_change(then: str) -> dict[str, Any]:
         ((first,),) = database.execute(f"SELECT count(*) FROM ({_three_way_join('first_rows')})").fetchall()
         options = {"later": str(directory / "later.csv"), "then": then, "results": first}
         output = directory / "out"
-        task = Task(str(directory / "in"), 0, SIZE.window, temporary, SECONDS, str(output), "change", options)
+        task = Task(str(directory / "in"), 0, TRIAL.window, temporary, SECONDS, str(output), "change", options)
         outcome = _BY_NAME["flink"].run(task).outcome
         types = {name: "DOUBLE" if name.endswith("_v") else "BIGINT" for name in columns}
         found = f"FROM read_csv('{output}/*/part-*', header = false, columns = {types})"
@@ -97,15 +95,15 @@ def _change_of_parquet(name: str, options: dict[str, Any], seen: str) -> dict[st
     """The change of a competitor that reads J4's files: the first half is there, the second comes later."""
     with tempfile.TemporaryDirectory(prefix="peers_") as temporary:
         directory = Path(temporary)
-        write_input(SIZE, directory / "in")
+        write_input(TRIAL, directory / "in")
         for stream in STREAMS:
             (directory / "later" / stream).mkdir(parents=True)
-            for path in sorted((directory / "in" / stream).glob("*.parquet"))[SIZE.batches // 2 :]:
+            for path in sorted((directory / "in" / stream).glob("*.parquet"))[TRIAL.batches // 2 :]:
                 path.rename(directory / "later" / stream / path.name)
         options = {**options, "later": str(directory / "later")}
         output = directory / "out"
         task = Task(
-            str(directory / "in"), SIZE.batches, SIZE.window, temporary, SECONDS, str(output), "change", options
+            str(directory / "in"), TRIAL.batches, TRIAL.window, temporary, SECONDS, str(output), "change", options
         )
         outcome = _BY_NAME[name].run(task).outcome
         if outcome.get("refusal"):
@@ -131,5 +129,5 @@ def _in_one_stream(batches: list[dict[str, pa.Table]], ends: bool) -> pa.Table:
 def _three_way_join(rows: str) -> str:
     columns = ", ".join(f"{s}.ts AS {s}_ts, {s}.k AS {s}_k, {s}.v AS {s}_v" for s in "abc")
     streams = ", ".join(f"(FROM {rows} WHERE origin = '{s}') {s}" for s in "abc")
-    near = " AND ".join(f"abs({x}.ts - {y}.ts) <= {SIZE.window}" for x, y in ("ab", "ac", "bc"))
+    near = " AND ".join(f"abs({x}.ts - {y}.ts) <= {TRIAL.window}" for x, y in ("ab", "ac", "bc"))
     return f"SELECT {columns} FROM {streams} WHERE a.k = b.k AND a.k = c.k AND {near}"

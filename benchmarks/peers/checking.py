@@ -43,8 +43,12 @@ def differences(
 def result_files(output: Path) -> str:
     """The rows in the files below a directory, as a query: parquet, or CSV with or without a header.
 
-    Of a directory with a log of Spark's only the files that the log names count.
+    Of a directory with a log, Spark's or that of a Delta table, only the files that the log names count.
     """
+    if (output / "_delta_log").exists():
+        from deltalake import DeltaTable
+
+        return f"FROM read_parquet({DeltaTable(output).file_uris()})"
     if (output / "_spark_metadata").exists():
         from midstream.spark.sink_log import committed_files
 

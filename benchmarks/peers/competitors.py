@@ -23,7 +23,10 @@ SECONDS = 900
 
 @dataclass(frozen=True)
 class Competitor:
-    """An engine, how it works, where its results go, and whether its running plan can change."""
+    """An engine, how it works, where its results go, and whether its running plan can change.
+
+    If it ``keeps_results``, those of the timed run are in its sink, each once whatever fails, and are compared.
+    """
 
     name: str
     module: str
@@ -34,6 +37,7 @@ class Competitor:
     environment: Environment | None = None
     options: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    keeps_results: bool = False
 
     def run(self, task: Task) -> Run:
         """One task in a process of its own; its environment is made if need be."""
@@ -44,6 +48,10 @@ class Competitor:
         return run_in_process(f"benchmarks.peers.{self.module}", task, python, variables)
 
 
+YES = "yes: `live.migrate(...)`, see below"
+NOT_SPARK = "no: only by a restart from the checkpoint, see below"
+NOT_FLINK = "no: only by a restart from a savepoint, see below"
+FLINK_VARIABLES = {"JVM_ARGS": "-Xmx6g", "FLINK_LOG_DIR": "{scratch}"}
 REFERENCE = Competitor(
     "duckdb", "duckdb_batch", "the whole input at once", "batch", "a table in memory", "no: a query ends with its input"
 )
@@ -55,7 +63,7 @@ COMPETITORS = (
         "micro-batches on Spark, one cell",
         "micro-batches",
         "noop",
-        "yes: `live.migrate(...)`, see below",
+        YES,
     ),
     Competitor(
         "midstream-cells",
@@ -63,7 +71,7 @@ COMPETITORS = (
         f"micro-batches on Spark, {CORES} cells",
         "micro-batches",
         "noop",
-        "yes: `live.migrate(...)`, see below",
+        YES,
         options={"cells": CORES},
     ),
     Competitor(
@@ -72,7 +80,7 @@ COMPETITORS = (
         "stream-stream joins, ((a b) c) d",
         "micro-batches",
         "noop",
-        "no: only by a restart from the checkpoint, see below",
+        NOT_SPARK,
         options={"shape": "chain"},
     ),
     Competitor(
@@ -81,7 +89,7 @@ COMPETITORS = (
         "stream-stream joins, (a b) (c d)",
         "micro-batches",
         "noop",
-        "no: only by a restart from the checkpoint, see below",
+        NOT_SPARK,
         options={"shape": "tree"},
     ),
     Competitor(
@@ -90,9 +98,9 @@ COMPETITORS = (
         "SQL interval joins, ((a b) c) d; no checkpoints",
         "continuous",
         "blackhole",
-        "no: only by a restart from a savepoint, see below",
+        NOT_FLINK,
         FLINK,
-        variables={"JVM_ARGS": "-Xmx6g", "FLINK_LOG_DIR": "{scratch}"},
+        variables=FLINK_VARIABLES,
     ),
     Competitor(
         "pathway",
@@ -114,7 +122,62 @@ COMPETITORS = (
     ),
 )
 """The reference first: the others are compared with its count."""
-NAMES = tuple(competitor.name for competitor in COMPETITORS)
+DURABLE = (
+    REFERENCE,
+    Competitor(
+        "midstream-delta",
+        "midstream_on_spark",
+        "micro-batches on Spark, one cell",
+        "micro-batches",
+        "Delta by the cells",
+        YES,
+        options={"sink": "delta"},
+        keeps_results=True,
+    ),
+    Competitor(
+        "midstream-cells-delta",
+        "midstream_on_spark",
+        f"micro-batches on Spark, {CORES} cells",
+        "micro-batches",
+        "Delta by the cells",
+        YES,
+        options={"sink": "delta", "cells": CORES},
+        keeps_results=True,
+    ),
+    Competitor(
+        "native-chain-parquet",
+        "native_spark",
+        "stream-stream joins, ((a b) c) d",
+        "micro-batches",
+        "parquet",
+        NOT_SPARK,
+        options={"shape": "chain"},
+        keeps_results=True,
+    ),
+    Competitor(
+        "native-tree-parquet",
+        "native_spark",
+        "stream-stream joins, (a b) (c d)",
+        "micro-batches",
+        "parquet",
+        NOT_SPARK,
+        options={"shape": "tree"},
+        keeps_results=True,
+    ),
+    Competitor(
+        "flink-csv",
+        "flink_sql",
+        "SQL interval joins, ((a b) c) d; a checkpoint every 10 s",
+        "continuous",
+        "CSV",
+        NOT_FLINK,
+        FLINK,
+        variables=FLINK_VARIABLES,
+        keeps_results=True,
+    ),
+)
+"""With sinks that have every result exactly once, whatever fails on the way."""
+NAMES = tuple(dict.fromkeys(competitor.name for competitor in COMPETITORS + DURABLE))
 
 
 def compete(
@@ -127,7 +190,8 @@ def compete(
 ) -> Outcome:
     """All runs of a competitor on one size; a failure is part of the outcome.
 
-    Rows are compared if ``check_rows``, and in any case if the engine does not say how many results it gave.
+    Rows are compared if ``check_rows``, and in any case if the engine does not say how many results it gave. They are
+    those of the timed run if it kept them, else those of one more run.
     """
     deadline = time.monotonic() + SECONDS
     rows = 4 * size.rows * size.batches
@@ -144,14 +208,18 @@ def compete(
             )
 
         try:
-            outcome.take(competitor.run(task("timed")))
+            timed = task("timed", written=competitor.keeps_results)
+            outcome.take(competitor.run(timed))
             report(f"{outcome.seconds:.1f} s, {outcome.rate:,.0f} rows/s")
             if competitor.kind == "continuous":
-                outcome.take_short(competitor.run(task("short", FULL)), 4 * size.rows * FULL)
+                short = task("short", FULL, written=competitor.keeps_results)
+                outcome.take_short(competitor.run(short), 4 * size.rows * FULL)
                 report(f"{outcome.steady or 0:,.0f} rows/s in steady state")
             if competitor is not REFERENCE and (check_rows or outcome.results is None) and outcome.is_whole:
-                checked = task("checked", written=True)
-                competitor.run(checked)
+                checked = timed
+                if not competitor.keeps_results:
+                    checked = task("checked", written=True)
+                    competitor.run(checked)
                 outcome.differences = check(checked)
                 report(f"compared with DuckDB: {outcome.differences}")
                 shutil.rmtree(str(checked.output))

@@ -3,6 +3,9 @@
 Flink's reader of parquet is not part of its Python package: the files are read with pyarrow and given to Flink as Arrow
 batches, in the order of time, which its Java source reads. Everything else runs in the JVM, with state on the heap and
 without checkpoints, which is as fast as Flink gets here. Results go to the ``blackhole`` connector.
+
+If results are to be kept they go to Flink's file sink, as CSV for the same reason, and there are checkpoints: files
+become visible when one is complete. One every 10 s is in Flink's favour where only throughput counts.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,14 +27,15 @@ SENTINEL = -1
 """The key of the last rows: when their result is there, all others are."""
 
 
-def _interval(milliseconds: int) -> str:
+def interval(milliseconds: int) -> str:
+    """A length of time in Flink's SQL."""
     seconds, rest = divmod(milliseconds, 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"INTERVAL '{hours // 24} {hours % 24:02}:{minutes:02}:{seconds:02}.{rest:03}' DAY TO SECOND(3)"
 
 
-def _tables(parallelism: int, settings: dict[str, str]) -> Any:
+def table_environment(parallelism: int, settings: dict[str, str]) -> Any:
     """A table environment in a JVM of its own; the JVM's options must be there before."""
     from pyflink.common import Configuration
     from pyflink.datastream import StreamExecutionEnvironment
@@ -65,7 +69,7 @@ def _read(tables: Any, task: Task, stream: str) -> None:
     schema = Schema.new_builder()
     for name, its_type in fields:
         schema = schema.column(name, its_type)
-    schema = schema.column_by_expression("rt", "TO_TIMESTAMP_LTZ(ts, 3)").watermark("rt", f"rt - {_interval(1)}")
+    schema = schema.column_by_expression("rt", "TO_TIMESTAMP_LTZ(ts, 3)").watermark("rt", f"rt - {interval(1)}")
     tables.create_temporary_view(stream, tables.from_data_stream(tables.to_data_stream(given), schema.build()))
 
 
@@ -73,7 +77,7 @@ def joined(order: str, window: int) -> str:
     """A chain of interval joins: each stream is near the first by event time, near the others as well."""
     lines = [f"FROM {order[0]}"]
     for place, stream in enumerate(order[1:], 1):
-        first, length = order[0], _interval(window)
+        first, length = order[0], interval(window)
         near = [f"ABS({other}.ts - {stream}.ts) <= {window}" for other in order[1:place]]
         lines.append(
             f"JOIN {stream} ON "
@@ -89,7 +93,8 @@ def joined(order: str, window: int) -> str:
     return f"SELECT {columns} " + "\n".join(lines)
 
 
-def _sink(tables: Any, name: str, columns: tuple[str, ...], output: str | None) -> None:
+def create_sink(tables: Any, name: str, columns: Sequence[str], output: str | None) -> None:
+    """A table whose rows are dropped, or written as CSV: files appear when a checkpoint is complete."""
     typed = ", ".join(f"{column} {'DOUBLE' if column.endswith('_v') else 'BIGINT'}" for column in columns)
     where = (
         "'connector' = 'blackhole'"
@@ -99,19 +104,23 @@ def _sink(tables: Any, name: str, columns: tuple[str, ...], output: str | None) 
     tables.execute_sql(f"CREATE TEMPORARY TABLE {name} ({typed}) WITH ({where})")
 
 
-def run(task: Task) -> dict[str, Any]:
-    """The files of the task, as fast as they can be read."""
-    # Files are committed with checkpoints, which do not fit into the memory that Flink would keep them in.
-    settings = {} if task.output is None else {
-        "execution.checkpointing.interval": "10 s",
+def checkpoints(every: str, task: Task) -> dict[str, str]:
+    """Settings for checkpoints in files: they do not fit into the memory that Flink would keep them in."""
+    return {
+        "execution.checkpointing.interval": every,
         "execution.checkpointing.storage": "filesystem",
         "execution.checkpointing.dir": f"file://{task.scratch}/checkpoints",
-    }  # fmt: skip
-    tables = _tables(CORES, settings)
+    }
+
+
+def run(task: Task) -> dict[str, Any]:
+    """The files of the task, as fast as they can be read."""
+    settings = {} if task.output is None else checkpoints("10 s", task)
+    tables = table_environment(CORES, settings)
     began = time.perf_counter()
     for stream in STREAMS:
         _read(tables, task, stream)
-    _sink(tables, "results", COLUMNS, task.output)
+    create_sink(tables, "results", COLUMNS, task.output)
     tables.execute_sql(f"INSERT INTO results {joined(STREAMS, task.window)}").wait()
     seconds = time.perf_counter() - began
     return {"seconds": seconds, "results": None, "engine": f"Flink {version('apache-flink')}"}
@@ -131,16 +140,16 @@ def change(task: Task) -> dict[str, Any]:
         settings = {"execution.checkpointing.interval": "500 ms"}
         if restored_from:
             settings["execution.state-recovery.path"] = restored_from
-        tables = _tables(1, settings)
+        tables = table_environment(1, settings)
         tables.execute_sql(
             "CREATE TEMPORARY TABLE events (origin STRING, ts BIGINT, k BIGINT, v DOUBLE, "
-            f"rt AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR rt AS rt - {_interval(1)}) "
+            f"rt AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR rt AS rt - {interval(1)}) "
             f"WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 'file://{task.inputs}', "
             f"'source.monitor-interval' = '200 ms')"
         )
         for stream in "abc":
             tables.execute_sql(f"CREATE TEMPORARY VIEW {stream} AS SELECT * FROM events WHERE origin = '{stream}'")
-        _sink(tables, "results", columns, str(output / turn))
+        create_sink(tables, "results", columns, str(output / turn))
         client = tables.execute_sql(f"INSERT INTO results {joined(order, task.window)}").get_job_client()
         if turn == "before":
             _wait(lambda: _rows(output / "before") >= task.options["results"], "the results of the first file")

@@ -1,16 +1,14 @@
-"""The comparison as Markdown, and its place in the README."""
+"""The comparison as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.competitors import COMPETITORS
+from benchmarks.peers.competitors import COMPETITORS, DURABLE
 from benchmarks.peers.outcome import Outcome
+from benchmarks.readme import markdown
 
-README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- peers: written by python -m benchmarks.peers -->\n", "<!-- end of peers -->\n"
 LONGEST_TEXT = 200
 HEADINGS = (
     "engine",
@@ -29,7 +27,7 @@ HEADINGS = (
 def comparison(outcomes: Sequence[Outcome]) -> str:
     """One row per competitor; what failed says why."""
     rows = []
-    described = {competitor.name: competitor for competitor in COMPETITORS}
+    described = {competitor.name: competitor for competitor in COMPETITORS + DURABLE}
     for outcome in outcomes:
         competitor = described[outcome.name]
         cells = [outcome.engine or outcome.name, competitor.how, competitor.sink]
@@ -64,23 +62,6 @@ def plan_changes(changes: Sequence[Mapping[str, Any]]) -> str:
             counts += f" (of {change['expected']:,})"
         rows.append([change["engine"], change["change"], seen, counts])
     return markdown(("engine", "join order", "what it does", "results"), rows)
-
-
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; what would end a cell is escaped."""
-    lines = [list(headings), ["---"] * len(headings), *(list(row) for row in rows)]
-    return "".join(
-        "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in line) + " |\n" for line in lines
-    )
-
-
-def write_readme(text: str, readme: Path = README) -> None:
-    """Put the text between the markers; all else stays."""
-    before, begin, rest = readme.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{readme} has no place for the comparison: {BEGIN.strip()} … {END.strip()}")
-    readme.write_text(before + BEGIN + text + END + after)
 
 
 def _shortened(text: str) -> str:

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import duckdb
 import pip
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from benchmarks.peers import table
-from benchmarks.peers.checking import differences
-from benchmarks.peers.competitors import COMPETITORS, NAMES
+from benchmarks.peers.checking import differences, result_files
+from benchmarks.peers.competitors import COMPETITORS, DURABLE, NAMES, REFERENCE
+from benchmarks.peers.contest import DROPPED, KEPT, Contest
 from benchmarks.peers.environments import FLINK, PATHWAY, POLARS, ROOT, Environment, EnvironmentFailed
 from benchmarks.peers.outcome import Outcome
 from benchmarks.peers.processes import CompetitorFailed, Run, run_in_process
 from benchmarks.peers.task import Task
+from benchmarks.readme import README, Place
 
 
 def batches(*milliseconds: int) -> list[dict[str, int]]:
@@ -99,17 +104,37 @@ def test_changes_of_a_plan_are_told_as_refused_or_by_what_became_of_the_results(
 
 def test_only_what_is_between_the_markers_is_written(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{table.BEGIN}old\n{table.END}after\n")
-    table.write_readme("new\n", readme)
-    assert readme.read_text() == f"before\n{table.BEGIN}new\n{table.END}after\n"
+    place = Place("some", "a command", readme)
+    readme.write_text(f"before\n{place.begin}old\n{place.end}after\n")
+    place.write("new\n")
+    assert readme.read_text() == f"before\n{place.begin}new\n{place.end}after\n"
     readme.write_text("before\n")
-    with pytest.raises(ValueError, match="no place for the comparison"):
-        table.write_readme("new\n", readme)
+    with pytest.raises(ValueError, match="no place for the text"):
+        place.write("new\n")
 
 
-def test_the_readme_has_a_place_for_the_tables() -> None:
-    text = table.README.read_text()
-    assert text.index(table.BEGIN) < text.index(table.END)
+@pytest.mark.parametrize("contest", [DROPPED, KEPT], ids=lambda contest: contest.name)
+def test_the_readme_has_a_place_for_the_tables(contest: Contest) -> None:
+    text = README.read_text()
+    assert text.index(contest.place.begin) < text.index(contest.place.end)
+
+
+@pytest.mark.parametrize("contest", [DROPPED, KEPT], ids=lambda contest: contest.name)
+def test_bars_are_about_figures_that_there_are(contest: Contest) -> None:
+    none = [Outcome(competitor.name, competitor.kind, 12_000) for competitor in contest.competitors]
+    figures = contest.figures({"small": none, "large": none})
+    assert {bar.figure for bar in contest.bars} <= set(figures)
+    assert figures["sizes on which midstream's results are exact"] == 0
+
+
+def test_with_durable_sinks_nobody_drops_results() -> None:
+    assert all(competitor.keeps_results for competitor in DURABLE if competitor is not REFERENCE)
+
+
+def test_only_the_files_that_a_log_names_are_results(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"x": [1, 2]}))
+    pq.write_table(pa.table({"x": [3]}), tmp_path / "of_a_failed_attempt.parquet")
+    assert duckdb.sql(f"SELECT sum(x) FROM ({result_files(tmp_path)})").fetchall() == [(3,)]
 
 
 def test_environments_are_pinned_and_lie_where_git_does_not_look() -> None:
@@ -166,6 +191,6 @@ def test_missing_repeated_and_wrong_rows_are_told_apart() -> None:
 
 
 def test_every_competitor_has_a_name_of_its_own_and_a_module() -> None:
-    assert len(set(NAMES)) == len(COMPETITORS)
-    for competitor in COMPETITORS:
+    assert len(NAMES) == len(COMPETITORS) + len(DURABLE) - 1  # the reference is in both
+    for competitor in COMPETITORS + DURABLE:
         assert (ROOT / "benchmarks" / "peers" / f"{competitor.module}.py").exists()

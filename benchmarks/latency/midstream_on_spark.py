@@ -1,0 +1,54 @@
+"""midstream on Spark: it reads the files itself, or topics by Spark's connector, and its cells write a Delta table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.j4 import Size, query
+from benchmarks.latency.load import STREAMS
+from benchmarks.latency.stages import tell_started, wait_for_results
+from benchmarks.peers.midstream_on_spark import MEMORY
+from benchmarks.peers.task import CORES, Task, serve
+
+
+def run(task: Task) -> dict[str, Any]:
+    """The query until all results are in the table, one micro-batch after the other.
+
+    ``options["broker"]`` has the topics, if rows come by them, and ``options["jars"]`` are those of Spark's connector.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from midstream.spark import FileStream, read_kafka, session
+
+    settings = {"spark.driver.memory": MEMORY}
+    columns = "ts long, k long, v double"
+    frames: dict[str, Any]
+    if "broker" in task.options:
+        spark = session(f"local[{CORES}]", 1, {**settings, "spark.jars": ",".join(task.options["jars"])})
+        broker = task.options["broker"]
+        frames = {stream: read_kafka(spark, f"{broker}/{stream}", columns, event_time="ts") for stream in STREAMS}
+    else:
+        spark = session(f"local[{CORES}]", 1, settings)
+        frames = {stream: FileStream(spark, Path(task.inputs) / stream, columns) for stream in STREAMS}
+    scratch = Path(task.scratch)
+    live = query(Size(0, 0, task.window, 0), STREAMS).run_on_spark(frames, control_dir=scratch / "control")
+    running = live.write_delta(str(task.output), checkpoint=scratch / "checkpoint")
+    tell_started(task)
+    wait_for_results(task, lambda: raise_failure(running))
+    running.stop()
+    version = spark.version
+    spark.stop()
+    return {"engine": f"midstream on Spark {version}"}
+
+
+def raise_failure(running: Any) -> None:
+    """Raise what a streaming query failed with, if it did."""
+    failure = running.exception()
+    if failure is not None:
+        raise failure
+
+
+if __name__ == "__main__":
+    serve({"run": run})

@@ -1,0 +1,32 @@
+"""Spark's own stream-stream joins, as in ``benchmarks.spark_native_j4``, into Spark's parquet sink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.latency.load import STREAMS
+from benchmarks.latency.midstream_on_spark import raise_failure
+from benchmarks.latency.stages import tell_started, wait_for_results
+from benchmarks.peers.midstream_on_spark import MEMORY
+from benchmarks.peers.task import Task, serve
+from benchmarks.spark_native_j4 import FASTEST, local_session, native_query
+
+
+def run(task: Task) -> dict[str, Any]:
+    """The query until all results are in the sink, one micro-batch after the other."""
+    spark = local_session(MEMORY, configuration=FASTEST.configuration())
+    inputs = {stream: Path(task.inputs) / stream for stream in STREAMS}
+    rows = native_query(spark, inputs, task.window, "chain", STREAMS, files_per_batch=None)
+    writer = rows.writeStream.format("parquet").option("path", task.output)
+    running = writer.option("checkpointLocation", str(Path(task.scratch) / "checkpoint")).start()
+    tell_started(task)
+    wait_for_results(task, lambda: raise_failure(running))
+    running.stop()
+    version = spark.version
+    spark.stop()
+    return {"engine": f"Spark {version}"}
+
+
+if __name__ == "__main__":
+    serve({"run": run})
