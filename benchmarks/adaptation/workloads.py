@@ -18,7 +18,7 @@ from midstream import ContinuousQuery, Stream
 __all__ = ["WINDOW_PUSHES", "Adversary", "Workload", "steady", "workloads"]
 
 ROWS = 8_000
-"""Rows of each stream in a push."""
+"""Ticks of a push, and rows of each stream in it unless keys are skewed: see :func:`_skewed`."""
 WINDOW_PUSHES = 10
 FEW, FEWER_PAIRS, MEDIUM, MANY = 1_600, 8_000, 80_000, 1_600_000
 """Values of a key whose join makes 50 pairs per row, 10 pairs, one, and a pair for every 20th row."""
@@ -44,7 +44,12 @@ class Workload:
 
 
 def keyed_tables(
-    query: ContinuousQuery, pushes: int, values: Values, skew: float = 0.0, correlated: bool = False
+    query: ContinuousQuery,
+    pushes: int,
+    values: Values,
+    skew: float = 0.0,
+    correlated: bool = False,
+    rows: int = ROWS,
 ) -> Callable[[int], Iterator[Tables]]:
     """Rows whose keys have so many values, by Zipf's law with this exponent (0: all are equally frequent).
 
@@ -54,7 +59,7 @@ def keyed_tables(
     def tables(seed: int) -> Iterator[Tables]:
         generator = np.random.default_rng(seed)
         for push in range(pushes):
-            yield keyed_rows(query, push, values(push), generator, skew, correlated)
+            yield keyed_rows(query, push, values(push), generator, skew, correlated, rows)
 
     return tables
 
@@ -66,14 +71,15 @@ def keyed_rows(
     generator: np.random.Generator,
     skew: float = 0.0,
     correlated: bool = False,
+    rows: int = ROWS,
 ) -> Tables:
     """The tables of one push."""
-    times = np.arange(push * ROWS, (push + 1) * ROWS)
+    times = push * ROWS + np.arange(rows) * ROWS // rows
     made = {}
     for stream in query.streams:
-        base = generator.random(ROWS)
+        base = generator.random(rows)
         keys = {
-            column: _drawn(base if correlated else generator.random(ROWS), values[column], skew)
+            column: _drawn(base if correlated else generator.random(rows), values[column], skew)
             for column in stream.schema.names[1:]
         }
         made[stream.name] = pa.table({"t": times, **keys})
@@ -120,9 +126,7 @@ def workloads() -> list[Workload]:
     found += [_steps(f"steps, chain of {count}", chain("abcdefgh"[:count]), count - 1, phases=3) for count in (3, 5, 8)]
     found += [_drift(), _bursts()]
     found += [_turns(pushes) for pushes in (1, 2, 5, 20, 100)]
-    found += [_steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=MEDIUM) for skew in (0.5, 1.0)]
-    # With the exponent 1.5 the first key alone has a third of all rows: more values do not make fewer pairs.
-    found.append(_steps("steps, Zipf 1.5", chain("abc"), 2, phases=2, windows=1, skew=1.5, few=FEW))
+    found += [_skewed(skew, rows) for skew, rows in ((0.5, ROWS), (1.0, 500), (1.5, 100))]
     found.append(_steps("steps, correlated keys", chain("abcd"), 3, phases=3, correlated=True))
     found += [_nexmark(), _flights()]
     return found
@@ -151,12 +155,23 @@ def _steps(
     skew: float = 0.0,
     correlated: bool = False,
     few: int = FEW,
+    rows: int = ROWS,
 ) -> Workload:
     """In each phase another join makes many pairs."""
     length = windows * WINDOW_PUSHES
     kind = "other" if skew or correlated else "steps"
-    tables = keyed_tables(query, phases * length, _step_values(keys, length, few), skew, correlated)
+    tables = keyed_tables(query, phases * length, _step_values(keys, length, few), skew, correlated, rows)
     return Workload(name, kind, query, phases * length, tables, tuple(length * phase for phase in range(phases)))
+
+
+def _skewed(skew: float, rows: int) -> Workload:
+    """Steps with keys by Zipf's law, the same ones frequent in all streams.
+
+    Results of the most frequent key grow with the third power of its rows: with the exponent 1.5 it has a third of
+    them, so that 8,000 in a push would make hundreds of millions. There are fewer rows then, in windows of the same
+    length.
+    """
+    return _steps(f"steps, Zipf {skew:g}", chain("abc"), 2, phases=2, skew=skew, few=MEDIUM, rows=rows)
 
 
 def _drift() -> Workload:
