@@ -24,6 +24,7 @@ from benchmarks.adaptation.competitors import (
     table,
 )
 from benchmarks.adaptation.parts import Parts
+from benchmarks.adaptation.report import write_readme
 from benchmarks.adaptation.workloads import WINDOW_PUSHES, Adversary, Workload, steady, workloads
 from benchmarks.measuring import Bar, save
 from midstream.adaptation import Adaptation, calibrate
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] = ()) -> bool:
         "coefficients": msgspec.structs.asdict(coefficients),
         "commits": parts.commits(),
     }
+    write_readme(found, quiet, ablated, figures, bars, parts.commits())
     return save("adaptation", figures, *bars, details=details)
 
 
