@@ -26,7 +26,7 @@ def write_readme(
     measured = ", ".join(sorted(set(commits.values())))
     overheads = quiet["overheads"]
     _PLACE.write(
-        f"Measured at {measured}. Seconds of processor time; in parentheses the regret: the time beyond that of the best "
+        f"Measured at {measured}. Seconds of processor time; in parentheses the regret: the time beyond the best "
         "static plan of each phase.\n\n"
         + _workloads(found)
         + f"\nNothing changes, {len(quiet['migrations'])} seeds of 50 windows: {sum(quiet['migrations'])} migrations; "
