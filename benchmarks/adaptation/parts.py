@@ -17,8 +17,23 @@ from benchmarks.measuring import RESULTS, write_results
 
 __all__ = ["Parts"]
 
-_FOLDERS = ("adaptation", "algebra", "cql", "engine", "execution", "migration", "planning", "runtime")
-MEASURED = (*(f"src/midstream/{folder}" for folder in _FOLDERS), "benchmarks/adaptation", "benchmarks/flights.py")
+_FOLDERS = ("adaptation", "algebra", "cql", "engine", "execution", "migration", "planning")
+_RUNTIME = (
+    "cell",
+    "ingest",
+    "local_run",
+    "operator_counters",
+    "run",
+    "stream_counters",
+    "stream_statistics",
+    "watermark",
+)
+_EVALUATION = ("adaptation/competitors", "adaptation/evaluation", "adaptation/workloads", "flights")
+MEASURED = (
+    *(f"src/midstream/{folder}" for folder in _FOLDERS),
+    *(f"src/midstream/runtime/{file}.py" for file in _RUNTIME),
+    *(f"benchmarks/{file}.py" for file in _EVALUATION),
+)
 """What runs in an evaluation: nothing of it needs Spark, the command line or a deployment."""
 
 
