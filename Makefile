@@ -46,8 +46,9 @@ chaos: $(READY)  ## kill processes of migrating queries, and of deployments, on 
 	$(BIN)/python -m tests.spark.chaos --query aggregates --where local --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --just-in-time --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos --query joins --where local --adapt auto --kills $(or $(KILLS),21)
-	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --sink delta --kills $(or $(KILLS),21)
-	$(BIN)/python -m tests.spark.chaos --query joins --where local --sink delta --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where cluster --sink delta --source files --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where local --sink delta --source files --kills $(or $(KILLS),21)
+	$(BIN)/python -m tests.spark.chaos --query joins --where local --cells 1 --sink delta --source files --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.kafka.chaos --kills $(or $(KILLS),21)
 	$(BIN)/python -m tests.spark.chaos_sites --kills $(or $(KILLS),21)
 

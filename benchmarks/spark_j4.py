@@ -10,9 +10,12 @@ With the Delta sink, cells write the files of a table themselves (``docs/delta.m
 parquet sink on both sides (``--only delta``, or ``--only delta --size large``; ``--size trial`` shows within minutes
 whether everything works). There native results are compared row by row, too.
 
-"Spark alone" is the same query with an operator that computes nothing: it takes the packs and hands out as many rows of
-zeros as the join has results. What midstream takes beyond that is its own; nothing that runs in a Python operator can
-be faster.
+"Spark alone" is the same query with an operator that computes nothing: it takes what Spark brings it and hands out as
+many rows of zeros as the join has results. What midstream takes beyond that is its own; nothing that runs in a Python
+operator can be faster.
+
+Java compiles what it runs in the first two dozen micro-batches, which is most of a short run. What a micro-batch costs
+after that, and where the time goes, is ``--only warm``.
 
 Bars: at least 15 times native's throughput on the small size, 20 on the large one (12 batches each), with either sink;
 with Delta 15 times the chain's and 9 times the tree's on the small size, 25 and 12 times on the large one; a
@@ -52,6 +55,10 @@ FULL = 4
 """Batches after which windows are full and the first compilations are over."""
 TINY_BATCHES = 120
 TINY_WARM_UP = 40
+WARM_BATCHES = 50
+WARM_UP = 25
+"""Batches in which Java still compiles much of what it runs."""
+BY_TCP = "spark.python.unix.domain.socket.enabled=false"
 MEMORY = "6g"
 RESULTS_PER_ROW = 8
 """Results of J4 for each input row once windows are full, of either size."""
@@ -349,11 +356,45 @@ def compare_tiny() -> bool:
             figures[f"{cells} partitions: trivial, ms"] = statistics.median(trivial)
             figures[f"{cells} partitions: midstream, ms"] = statistics.median(own)
             figures[f"{cells} partitions: times trivial"] = statistics.median(own) / statistics.median(trivial)
-        by_spark = in_process("midstream", directory, "--size", "tiny", "--reader", "spark")["batches"]
-        own = [batch["milliseconds"] for batch in by_spark if batch["input_rows"]][TINY_WARM_UP:]
-        figures["1 partitions: midstream, Spark reads the files, ms"] = statistics.median(own)
+        others = {"Spark reads the files": ("--reader", "spark"), "Python workers by TCP": ("--setting", BY_TCP)}
+        for label, options in others.items():
+            batches = in_process("midstream", directory, "--size", "tiny", *options)["batches"]
+            own = [batch["milliseconds"] for batch in batches if batch["input_rows"]][TINY_WARM_UP:]
+            figures[f"1 partitions: midstream, {label}, ms"] = statistics.median(own)
         bars = [Bar("1 partitions: times trivial", 1.2), Bar("1 partitions: midstream, ms", 250)]
         return save("spark_fixed_cost", figures, *bars)
+
+
+def compare_warm() -> bool:
+    """What a micro-batch costs once Java has compiled what it runs: J4 small to a Delta table, one cell, in turns."""
+    from benchmarks.spark_native_j4 import write_input
+
+    ways: dict[str, tuple[str, ...]] = {
+        "the cell reads": (),
+        "the cell reads, Python workers by TCP": ("--setting", BY_TCP),
+        "Spark reads": ("--reader", "spark"),
+    }
+    runs: dict[str, list[dict[str, Any]]] = {label: [] for label in ways}
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_input(replace(sized("small"), batches=WARM_BATCHES), directory / "in")
+        for _ in range(2):
+            for label, options in ways.items():
+                run = in_process("midstream", directory, "--size", "small", "--sink", "delta", *options)
+                runs[label] += [batch for batch in run["batches"] if batch["input_rows"]][WARM_UP:]
+    figures: dict[str, Any] = {}
+    for label, batches in runs.items():
+        durations = [batch["durations"] for batch in batches]
+        figures[f"{label}: ms"] = statistics.median(batch["milliseconds"] for batch in batches)
+        figures[f"{label}: operator, ms"] = statistics.median(batch["operator_milliseconds"] for batch in batches)
+        figures[f"{label}: job and commit, ms"] = statistics.median(one["addBatch"] for one in durations)
+        figures[f"{label}: planning, ms"] = statistics.median(one["queryPlanning"] for one in durations)
+        figures[f"{label}: offsets, ms"] = statistics.median(
+            sum(one.get(part, 0) for part in ("latestOffset", "getBatch", "walCommit", "commitOffsets"))
+            for one in durations
+        )
+        figures[f"{label}: rows/s"] = round(1000 * batches[-1]["input_rows"] / figures[f"{label}: ms"])
+    return save("spark_warm_batches", figures, details=runs)
 
 
 def compare_migration() -> bool:
@@ -451,6 +492,8 @@ def main(only: str | None = None, delta_sizes: tuple[str, ...] = ("small", "larg
             met &= compare_delta(name, expected_results(sized(name)))
     if only in (None, "tiny"):
         met &= compare_tiny()
+    if only in (None, "warm"):
+        met &= compare_warm()
     for name in ("small", "large"):
         if only in (None, name):
             met &= compare(name, expected_results(sized(name)))
@@ -465,7 +508,7 @@ def main(only: str | None = None, delta_sizes: tuple[str, ...] = ("small", "larg
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["tiny", "delta", "small", "large", "migration", "cores", "settings"])
+    parser.add_argument("--only", choices=["tiny", "warm", "delta", "small", "large", "migration", "cores", "settings"])
     parser.add_argument("--run", choices=["midstream", "native", "trivial"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)

@@ -6,7 +6,6 @@ import datetime
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -15,8 +14,7 @@ from midstream import ContinuousQuery, Stream
 from midstream.engine.state.window_store import Rows, WindowStore
 from midstream.planning.partitioning import partition
 from midstream.runtime.cell_routing import rows_by_cell
-from midstream.runtime.pack import KEEP, PackHeader, StreamPacker
-from midstream.runtime.transport import from_bytes
+from midstream.runtime.pack import KEEP, Pack, StreamPacker
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64(), "x": pa.int64(), "s": pa.string()})
 STREAMS = [Stream(name, SCHEMA, "ts") for name in "abc"]
@@ -43,18 +41,12 @@ def packer(text: str, stream: str, cells: int, columns: Iterable[str] = SCHEMA.n
     return StreamPacker(windows, list(columns), partition(plan, cells))
 
 
-class Pack(NamedTuple):
-    header: PackHeader
-    batch: pa.RecordBatch
-
-
-def read(data: bytes) -> Pack:
-    header, (batch,) = from_bytes(data, PackHeader)
-    return Pack(header, batch)
-
-
 def packs(packer: StreamPacker, batch: pa.RecordBatch) -> list[tuple[int, Pack]]:
-    return [(cell, read(data)) for cell, data in packer.packs(batch)]
+    """As they arrive: from bytes."""
+    made = list(packer.packs(batch))
+    arrived = [(cell, Pack.of(pack.to_bytes())) for cell, pack in made]
+    assert arrived == [(cell, Pack.of(pack)) for cell, pack in made]
+    return arrived
 
 
 @pytest.mark.parametrize("cells", [1, 2, 4, 6])
@@ -70,10 +62,10 @@ def test_rows_go_where_the_partitioning_says_in_the_order_they_came(stream, cell
     assert [cell for cell, _ in found] == list(range(cells))
     for cell, pack in found:
         own = expected[cell].columns["s"].to_pylist() if cell in expected else []
-        assert pack.batch.column("s").to_pylist() == own
-        assert pack.batch.column("__time").to_pylist() == [int(value) for value in own]
+        assert pack.rows.column("s").to_pylist() == own
+        assert pack.rows.column("__time").to_pylist() == [int(value) for value in own]
     copies = made._partitioning.replication(window.identity)
-    assert Counter(s for _, pack in found for s in pack.batch.column("s").to_pylist()) == dict.fromkeys(
+    assert Counter(s for _, pack in found for s in pack.rows.column("s").to_pylist()) == dict.fromkeys(
         timed.column("s").to_pylist(), copies
     )
 
@@ -99,8 +91,8 @@ def test_without_rows_or_without_event_times_nothing_is_said_of_time():
                 batch.num_rows,
                 None,
             )
-            assert pack.batch.num_rows == 0
-            assert pack.batch.schema.names == ["__time", *SCHEMA.names]
+            assert pack.rows.num_rows == 0
+            assert pack.rows.schema.names == ["__time", *SCHEMA.names]
 
 
 def test_windows_of_a_stream_that_are_keyed_alike_share_a_pack():
@@ -121,25 +113,25 @@ def test_windows_of_a_stream_that_are_keyed_apart_have_packs_of_their_own_of_whi
     assert windows[0] != windows[4]
     for group in (found[:4], found[4:]):
         # Two of the four cells each.
-        assert sum(pack.batch.num_rows for _, pack in group) == 27 * 2
+        assert sum(pack.rows.num_rows for _, pack in group) == 27 * 2
 
 
 def test_rows_that_no_window_wants_stay_behind_but_are_seen():
     wanted = pa.array([None if n % 3 == 0 else n % 3 == 1 for n in range(20)])
     batch = pa.RecordBatch.from_arrays([*rows(20).columns, wanted], names=[*SCHEMA.names, KEEP])
     found = packs(packer(CHAIN, "b", 2), batch)
-    sent = sorted(int(s) for _, pack in found for s in pack.batch.column("s").to_pylist())
+    sent = sorted(int(s) for _, pack in found for s in pack.rows.column("s").to_pylist())
     assert sent == [n for n in range(20) if n % 3 == 1 and n % 10 != 9]
     assert [(pack.header.rows, pack.header.without_event_time, pack.header.latest) for _, pack in found] == [
         (20, 2, 18)
     ] * 2
-    assert found[0][1].batch.schema.names == ["__time", *SCHEMA.names]
+    assert found[0][1].rows.schema.names == ["__time", *SCHEMA.names]
 
 
 def test_only_the_columns_that_are_read_travel():
     made = packer(CHAIN, "a", 2, columns=["k", "s"])
     for _, pack in packs(made, rows(5)):
-        assert pack.batch.schema.names == ["__time", "k", "s"]
+        assert pack.rows.schema.names == ["__time", "k", "s"]
 
 
 TYPES = {
@@ -170,8 +162,8 @@ def test_values_of_every_type_arrive_unchanged_also_from_a_slice(name):
     batch = pa.record_batch({"ts": range(6), "k": [1, 2, 3, 1, 2, 3], "v": column}).slice(2, 4)
     found: dict[int, object] = {}
     for _, pack in packs(made, batch):
-        assert pack.batch.column("v").type == data_type
-        found.update(zip(pack.batch.column("ts").to_pylist(), pack.batch.column("v").to_pylist(), strict=True))
+        assert pack.rows.column("v").type == data_type
+        found.update(zip(pack.rows.column("ts").to_pylist(), pack.rows.column("v").to_pylist(), strict=True))
     assert found == dict(zip(range(2, 6), column.to_pylist()[2:], strict=True))
 
 
@@ -192,8 +184,8 @@ def test_rows_stay_behind_that_fail_the_conditions_of_all_windows(conditions, wa
     made = StreamPacker(windows, SCHEMA.names, partition(plan, 1), by_window)
     batch = rows(40)
     for _, pack in packs(made, batch):
-        assert set(pack.batch.column("x").to_pylist()) == wanted
+        assert set(pack.rows.column("x").to_pylist()) == wanted
         assert pack.header.rows == 40 and pack.header.latest == 38
-    kept = {n for _, pack in packs(made, batch) for n in pack.batch.column("ts").to_pylist()}
+    kept = {n for _, pack in packs(made, batch) for n in pack.rows.column("ts").to_pylist()}
     both = [n for n in range(40) if n % 10 != 9 and (n % 4 == 2 or (n % 4 == 1 and n % 5 == 0 and n % 7 != 3))]
     assert "p.k = 0" not in conditions or kept == set(both)

@@ -13,6 +13,8 @@ With ``--sink delta`` results go to a Delta table. Then drivers are also killed 
 files and its commit, and between this and Spark's own (``chaos_delta``). A second driver on the table, with another
 checkpoint, must stop with a message; at the end no file may be left that the table does not name.
 
+With ``--source files`` midstream reads the input itself, not Spark; with ``--cells 1`` the cell does.
+
 With ``--just-in-time`` the query starts with just-in-time processing, which is switched off and on again now and then.
 With ``--adapt auto`` it changes its plan by itself, for any gain, however uncertain; now and then a person changes it,
 and asks it to adapt again. At the end every decision must be there, once.
@@ -37,6 +39,7 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -142,10 +145,11 @@ def drive(
     just_in_time: bool = False,
     adapts: bool = False,
     sink: str = "parquet",
+    source: str = "spark",
     rival: str = "",
 ) -> None:
     """Run the query until the conductor says that the input is complete, with a new plan for every other batch."""
-    from midstream.spark import session
+    from midstream.spark import FileStream, session
 
     spark = session(
         master,
@@ -158,12 +162,14 @@ def drive(
             "spark.excludeOnFailure.enabled": "false",
         },
     )
-    frames = {
-        name: spark.readStream.schema(", ".join(f"{column} long" for column in workload.schema.names))
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(directory / "in" / name))
-        for name in STREAMS
-    }
+    columns = ", ".join(f"{column} long" for column in workload.schema.names)
+    frames: dict[str, Any] = {}
+    for name in STREAMS:
+        folder = str(directory / "in" / name)
+        if source == "files":
+            frames[name] = FileStream(spark, folder, columns, files_per_batch=1)
+        else:
+            frames[name] = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(folder)
     plans = workload.plans()
     live = workload.query().run_on_spark(
         frames,
@@ -228,17 +234,19 @@ class Conductor:
         adapts: bool = False,
         sink: str = "parquet",
         rivals: bool = False,
+        source: str = "spark",
+        cells: int = 2,
     ) -> None:
         self.directory = directory
-        self.sink = sink
+        self.sink, self.source, self.cells = sink, source, cells
         self.adapts = adapts
         self.query, self.workload, self.just_in_time = query, WORKLOADS[query], just_in_time
         self.where = where
         self.kills = kills
-        self.victims = victims or (
-            ["worker", "executor" if where == "cluster" else "host", "driver"]
-            + (list(chaos_delta.MOMENTS) if sink == "delta" else [])
-        )
+        # A cell that is alone on a machine has no host: it lives in a worker.
+        others = ["executor"] if where == "cluster" else ["host"] if cells > 1 else []
+        moments = chaos_delta.MOMENTS if sink == "delta" else ()
+        self.victims = victims or ["worker", *others, "driver", *moments]
         self.chance = random.Random(seed)
         self.random = np.random.default_rng(seed)
         self.seed = seed
@@ -323,8 +331,8 @@ class Conductor:
 
     def _start_driver(self, log: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.spark.chaos", "--drive", str(self.directory), "--master", self.master]
-        command += ["--cells", "2", "--seed", str(self.seed + self.drivers), "--query", self.query]
-        command += ["--sink", self.sink, *options]
+        command += ["--cells", str(self.cells), "--seed", str(self.seed + self.drivers), "--query", self.query]
+        command += ["--sink", self.sink, "--source", self.source, *options]
         command += ["--just-in-time"] if self.just_in_time else []
         command += ["--adapt", "auto"] if self.adapts else []
         with open(self.directory / log, "wb") as file:
@@ -452,6 +460,8 @@ class Conductor:
         states = json.loads((self.directory / "history.json").read_text())
         return {
             "query": self.query,
+            "source": self.source,
+            "cells": self.cells,
             "just-in-time": self.just_in_time,
             "results": count("FROM results"),
             "missing": count("FROM expected EXCEPT ALL FROM found"),
@@ -529,11 +539,12 @@ def main() -> None:
     parser.add_argument("--just-in-time", action="store_true")
     parser.add_argument("--adapt", choices=["off", "auto"], default="off")
     parser.add_argument("--sink", choices=["parquet", "delta"], default="parquet")
+    parser.add_argument("--source", choices=["spark", "files"], default="spark", help="who reads the input")
+    parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rival", default="", help=argparse.SUPPRESS)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--master", help=argparse.SUPPRESS)
-    parser.add_argument("--cells", type=int, default=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.drive is not None:
         workload = WORKLOADS[chosen.query]
@@ -547,6 +558,7 @@ def main() -> None:
             chosen.just_in_time,
             adapts,
             chosen.sink,
+            chosen.source,
             chosen.rival,
         )
         return
@@ -562,6 +574,8 @@ def main() -> None:
         adapts=chosen.adapt == "auto",
         sink=chosen.sink,
         rivals=chosen.sink == "delta",
+        source=chosen.source,
+        cells=chosen.cells,
     )
     report = conductor.run()
     print(json.dumps(report, indent=2))

@@ -512,4 +512,4 @@ def packs_of(query: ContinuousQuery, rows: Mapping[str, pa.Table]) -> Iterator[b
         for batch in table.combine_chunks().to_batches():
             columns = [as_type(batch.column(column), stream.column_type(column)) for column in stream.schema.names]
             dense = pa.RecordBatch.from_arrays(columns, names=stream.schema.names)
-            yield from (data for _, data in packer.packs(dense))
+            yield from (pack.to_bytes() for _, pack in packer.packs(dense))

@@ -7,18 +7,20 @@ import os
 import pickle
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from midstream import ContinuousQuery, Stream
 from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.planning.partitioning import partition
-from midstream.runtime.pack import PackHeader, StreamPacker
-from midstream.runtime.transport import from_bytes
-from midstream.spark import FileStream
-from midstream.spark.file_stream import PackedFilesReader, _Setup, _Source
+from midstream.runtime.file_reading import FileReading
+from midstream.runtime.pack import Pack, StreamPacker
+from midstream.spark import FileStream, cell_operator
+from midstream.spark.file_stream import FileNamesReader, PackedFilesReader, _Setup, _Source
 from midstream.testing import assert_same_bag, join_intervals
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
@@ -44,16 +46,16 @@ def drop(folder, name, table, modified=1_000_000_000):
 # Without Spark
 
 
-def reader(tmp_path, limits=(None, None), text=TEXT, streams=STREAMS, cells=1):
+def reader(tmp_path, limits=(None, None), text=TEXT, streams=STREAMS, cells=1, kind=PackedFilesReader):
     """As Spark gets it: in another process."""
     plan = ContinuousQuery(text, streams).plan()
-    sources = []
+    sources, packers = [], {}
     for place, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
         windows = [window for window in plan.windows() if window.stream.name == stream.name]
-        packer = StreamPacker(windows, stream.schema.names, partition(plan, cells))
-        sources.append(_Source(place, stream.name, str(tmp_path / stream.name), limit, packer))
-    setup = _Setup(sources, str(tmp_path / "logs"), [100 + cell for cell in range(cells)])
-    return PackedFilesReader(pickle.loads(pickle.dumps(setup)))
+        packers[place] = StreamPacker(windows, stream.schema.names, partition(plan, cells))
+        sources.append(_Source(place, stream.name, str(tmp_path / stream.name), limit))
+    setup = _Setup(sources, str(tmp_path / "logs"), [100 + cell for cell in range(cells)], FileReading(packers))
+    return kind(pickle.loads(pickle.dumps(setup)))
 
 
 def read(source, start, end):
@@ -62,8 +64,8 @@ def read(source, start, end):
     for part in source.partitions(start, end):
         for table in source.read(part):
             for one in table.to_pylist():
-                header, (batch,) = from_bytes(one["blob"], PackHeader)
-                packs.append((one["place"], one["cell"], header.stream, batch.column("__time").to_pylist()))
+                pack = Pack.of(one["blob"])
+                packs.append((one["place"], one["cell"], pack.header.stream, pack.rows.column("__time").to_pylist()))
     return [pack[1:] for pack in sorted(packs)]
 
 
@@ -148,7 +150,7 @@ def test_columns_are_found_in_any_case_and_missing_ones_are_null(tmp_path):
     start = source.initialOffset()
     (part,) = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
     (table,) = source.read(part)
-    _, (batch,) = from_bytes(table.to_pylist()[0]["blob"], PackHeader)
+    batch = Pack.of(table.to_pylist()[0]["blob"]).rows
     assert batch.column("k").to_pylist() == [None, None]
     assert batch.column("ts").to_pylist() == [1, 2]
 
@@ -189,6 +191,37 @@ def test_instants_are_the_same_whatever_form_a_file_has_them_in(tmp_path, int96)
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
     assert read(source, start, end) == [(100, "a", [int(moment.timestamp() * 1_000_000)])]
+
+
+def test_one_cell_is_given_the_files_that_tasks_would_read(tmp_path):
+    for number in (2, 0, 1):
+        for stream in "ab":
+            drop(tmp_path / stream, f"{number}.parquet", rows(stream, number))
+    packed, named = reader(tmp_path, (2, None)), reader(tmp_path, (2, None), kind=FileNamesReader)
+    start = packed.initialOffset()
+    end = packed.latestOffset(start, packed.getDefaultReadLimit())
+    given, until = named.read(start)
+    assert until == end
+    given = list(given)
+    assert given == list(reader(tmp_path, kind=FileNamesReader).readBetweenOffsets(start, end))
+    found = [(pack.header.stream, pack.rows.column("__time").to_pylist()) for pack in as_the_cell_reads(packed, given)]
+    assert found == [(stream, times) for _, stream, times in read(packed, start, end)]
+    assert len(found) == 5
+    rest, last = named.read(end)
+    assert [os.path.basename(path) for _, _, _, path in rest] == [b"2.parquet"]
+    assert list(named.read(last)[0]) == []
+    named.prepareForTriggerAvailableNow()
+    named.read(last)
+    drop(tmp_path / "b", "3.parquet", rows("b", 3))
+    assert named.read(last)[1] == last
+
+
+def as_the_cell_reads(source, given):
+    """The packs that the operator makes of rows that Spark carries, in whatever order they come."""
+    frame = pd.DataFrame(given, columns=["cell", "kind", "place", "blob"]).sample(frac=1, random_state=1)
+    commands, packs = cell_operator._received(iter([frame]), source._setup.reading)
+    assert not commands
+    return packs
 
 
 # On Spark
@@ -237,6 +270,47 @@ def test_results_are_exact_through_restarts_and_a_change_of_plan(spark, tmp_path
     work(live, tmp_path)
     assert_same_bag(pq.read_table(tmp_path / "out"), expected(range(4)))
     assert live.metrics()["streams"]["a"]["rows"] == 160
+
+
+def test_a_micro_batch_that_is_run_again_has_the_same_files(spark, tmp_path):
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    work(live_query(spark, tmp_path), tmp_path)
+    before = set((tmp_path / "out").glob("*.parquet"))
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "2.parquet", rows(stream, 1))
+    work(live_query(spark, tmp_path), tmp_path)
+    # As if it had been killed before it wrote that the second one was through: in the checkpoint, and in the sink.
+    for log in ("checkpoint/commits", "out/_spark_metadata"):
+        for name in ("1", ".1.crc"):
+            (tmp_path / log / name).unlink(missing_ok=True)
+    for file in set((tmp_path / "out").glob("*.parquet")) - before:
+        file.unlink()
+    for stream in "ab":
+        # It comes first by its name, but later.
+        drop(tmp_path / "in" / stream, "1.parquet", rows(stream, 2))
+    live = live_query(spark, tmp_path)
+    live.finish()
+    work(live, tmp_path)
+    assert_same_bag(pq.read_table(tmp_path / "out"), expected(range(3)))
+    assert live.metrics()["streams"]["a"]["rows"] == 120
+    assert live.metrics()["streams"]["a"]["late"] == 0
+
+
+def test_a_file_that_the_cell_cannot_read_fails_the_query_and_nothing_else(spark, tmp_path):
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    work(live_query(spark, tmp_path), tmp_path)
+    (tmp_path / "in" / "a" / "1.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    with pytest.raises(StreamingQueryException, match=r"cannot read the file .*1\.parquet"):
+        work(live_query(spark, tmp_path), tmp_path)
+    os.remove(tmp_path / "in" / "a" / "1.parquet")
+    for stream in "ab":
+        drop(tmp_path / "in" / stream, "1.parquet", rows(stream, 1))
+    live = live_query(spark, tmp_path)
+    live.finish()
+    work(live, tmp_path)
+    assert_same_bag(pq.read_table(tmp_path / "out"), expected(range(2)))
 
 
 def test_rows_that_no_window_wants_stay_behind_and_count_for_the_watermark(spark, tmp_path):

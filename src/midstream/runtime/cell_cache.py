@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.messages import CellFigures, Command
+from midstream.runtime.pack import Pack
 from midstream.runtime.state_backend import StateBackend
 
 __all__ = ["CellCache"]
@@ -32,7 +33,7 @@ class CellCache:
         make: Callable[[], DurableCell],
         backend: StateBackend,
         commands: Iterable[Command],
-        packs: Iterable[bytes],
+        packs: Iterable[Pack | bytes],
     ) -> Iterator[pa.RecordBatch | CellFigures]:
         """The results of a micro-batch, and last the cell's figures, after what changed was put in the state backend.
 

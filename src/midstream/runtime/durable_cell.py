@@ -31,11 +31,10 @@ from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.command_handler import CommandHandler
 from midstream.runtime.messages import CellFigures, CellManifest, CellProgress, Command, PlanJson, encode
-from midstream.runtime.pack import PackHeader
+from midstream.runtime.pack import Pack
 from midstream.runtime.segment_log import SegmentLog
 from midstream.runtime.state_backend import MANIFEST, PROGRESS, StateBackend, StoredCell, refusing_damage
 from midstream.runtime.stream_counters import StreamCounters, counted_in, in_time
-from midstream.runtime.transport import from_bytes
 from midstream.runtime.watermark import EventTime
 
 __all__ = ["DurableCell"]
@@ -118,7 +117,7 @@ class DurableCell:
     def output_schema(self) -> pa.Schema:
         return output_schema(self._first_plan)
 
-    def work(self, commands: Iterable[Command], packs: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    def work(self, commands: Iterable[Command], packs: Iterable[Pack | bytes]) -> Iterator[pa.RecordBatch]:
         """One micro-batch: plans are changed, then rows are taken; the results."""
         at_least, has_changed = self._commands.obey(commands, self.streams)
         self._manifest_changed |= has_changed
@@ -133,11 +132,11 @@ class DurableCell:
         if self._measuring is not None:
             self._measuring.after_batch(self.cell.executor, sum(len(part) for part in rows.values()))
 
-    def rows_of(self, packs: Iterable[bytes | pa.Buffer]) -> dict[str, Rows]:
+    def rows_of(self, packs: Iterable[Pack | bytes | pa.Buffer]) -> dict[str, Rows]:
         """The rows in packs, by window; what was seen of the streams is noted."""
         by_window: dict[str, list[pa.RecordBatch]] = {}
         for pack in packs:
-            seen, (batch,) = from_bytes(pack, PackHeader)
+            seen, batch = Pack.of(pack)
             if seen.counts:
                 self.streams[seen.stream].count(
                     seen.rows, seen.without_event_time, seen.event_time_out_of_range, seen.bad_messages

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,9 +27,9 @@ from midstream.engine.kernels import Ints
 from midstream.planning.partitioning import Partitioning
 from midstream.runtime.cell_routing import cells_of
 from midstream.runtime.ingest import ticks
-from midstream.runtime.transport import to_bytes
+from midstream.runtime.transport import from_bytes, to_bytes
 
-__all__ = ["BAD_MESSAGE", "KEEP", "PackHeader", "StreamPacker"]
+__all__ = ["BAD_MESSAGE", "KEEP", "Pack", "PackHeader", "StreamPacker", "pack_place", "stream_of"]
 
 KEEP = "__keep"
 """A column that says whether any window wants the row; computed by Spark."""
@@ -51,6 +52,40 @@ class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The latest event time seen, in ticks."""
 
 
+class Pack(NamedTuple):
+    """Rows of one stream for one cell, timed, and what was seen of the stream."""
+
+    header: PackHeader
+    rows: pa.RecordBatch
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(self.header, [self.rows])
+
+    @classmethod
+    def of(cls, pack: Pack | bytes | pa.Buffer) -> Pack:
+        """A pack, also one that has come as bytes."""
+        if isinstance(pack, Pack):
+            return pack
+        header, (rows,) = from_bytes(pack, PackHeader)
+        return cls(header, rows)
+
+
+def pack_place(stream: int, part: int, piece: int = 0) -> int:
+    """The place of a pack among those of its cell and micro-batch, which says in which order they are taken.
+
+    Given the number of its stream, of the task or file that its rows are of, and of the piece of that.
+
+    >>> pack_place(2, 7) < pack_place(2, 7, piece=1) < pack_place(2, 8), stream_of(pack_place(2, 8))
+    (True, 2)
+    """
+    return (stream << 40) + (part << 20) + piece
+
+
+def stream_of(place: int) -> int:
+    """The number of the stream in the place of a pack."""
+    return place >> 40
+
+
 class StreamPacker:
     """Packs the rows of one stream."""
 
@@ -70,7 +105,7 @@ class StreamPacker:
         if conditions is not None and all(conditions[window.identity] for window in windows):
             self._conditions = [conjunction(conditions[window.identity]) for window in windows]
 
-    def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+    def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Pack]]:
         """The rows for each cell, and the cell.
 
         Columns are of their declared types; :data:`KEEP` and :data:`BAD_MESSAGE` may be among them.
@@ -104,7 +139,7 @@ class StreamPacker:
                 latest=latest,
             )
             for cell, part in enumerate(self._split(rows, group[0])):
-                yield cell, to_bytes(header, [part])
+                yield cell, Pack(header, part)
 
     def _split(self, rows: pa.RecordBatch, window: Window) -> Iterator[pa.RecordBatch]:
         """The rows for each cell, in the order of cells."""

@@ -8,6 +8,7 @@ Spark's state.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -27,8 +28,12 @@ from midstream.runtime.cell_host import HostedCell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import Claims, read_command
 from midstream.runtime.durable_cell import DurableCell
+from midstream.runtime.file_reading import FileReading
 from midstream.runtime.messages import CellFigures, Command, encode
+from midstream.runtime.pack import Pack
 from midstream.runtime.state_backend import CellsBegun, stored_version
+from midstream.spark.packing import FILE, ROWS
+from midstream.spark.python_workers import freeze_loaded
 from midstream.spark.spark_types import as_type, type_for_spark
 
 __all__ = ["CellOperator", "SparkStateBackend", "application_of"]
@@ -75,8 +80,12 @@ class CellOperator(StatefulProcessor):
         figures: Accumulator[list[str]],
         is_hosted: bool,
         target: TableTarget | None = None,
+        reading: FileReading | None = None,
     ) -> None:
-        """With a ``target``, results are written to files of a table, and the operator gives a row for each file."""
+        """With a ``target``, results are written to files of a table, and the operator gives a row for each file.
+
+        ``reading`` is for input files that the cell reads itself.
+        """
         self._setup = setup
         self._figures = figures
         self._run = run
@@ -85,13 +94,15 @@ class CellOperator(StatefulProcessor):
         self._begun = begun
         self._is_hosted = is_hosted
         self._target = target
+        self._reading = reading
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getMapState("kept", "name string", "value binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        freeze_loaded()
         cell = self._cells[int(key[0])]
-        commands, packs = _received(rows)
+        commands, packs = _received(rows, self._reading)
         backend = SparkStateBackend(self._state)
         query = _query_id()
         commands = [command for command in commands if self._claims.is_for(command, query)]
@@ -100,7 +111,9 @@ class CellOperator(StatefulProcessor):
         target = None if self._target is None else self._target.of(application_of(query), _batch_number(), cell)
         results: Iterator[pa.RecordBatch | ResultFile | CellFigures]
         if self._is_hosted:
-            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, packs, target)
+            sent = [pack for pack in packs if isinstance(pack, bytes)]
+            assert len(sent) == len(packs), "only a cell that is alone reads files itself"
+            results = HostedCell(self._run, cell).work(self._setup, version, backend, commands, sent, target)
         else:
             restore = partial(DurableCell.from_backend, self._setup, backend)
             worked = _CELLS.work((self._run, cell), version, restore, backend, commands, packs)
@@ -140,14 +153,22 @@ def _batch_number() -> int:
     return int(number)
 
 
-def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Command], list[bytes]]:
-    """Commands in the order they were given, and packs in an order that does not depend on the shuffle."""
+def _received(
+    rows: Iterator[pd.DataFrame], reading: FileReading | None = None
+) -> tuple[list[Command], list[Pack | bytes]]:
+    """Commands in the order they were given, and packs in an order that does not depend on the shuffle.
+
+    Files are read here: one that cannot be read fails the task before it has touched the cell.
+    """
     commands: list[Command] = []
-    packs: list[tuple[int, bytes]] = []
+    packs: list[tuple[int, Pack | bytes]] = []
     for frame in rows:
         for kind, place, blob in zip(frame["kind"], frame["place"], frame["blob"], strict=True):
-            if kind == "rows":
+            if kind == ROWS:
                 packs.append((int(place), bytes(blob)))
+            elif kind == FILE:
+                assert reading is not None, "who asks for files knows how they are read"
+                packs += [(at, pack) for _, at, pack in reading.packs(int(place), os.fsdecode(bytes(blob)))]
             else:
                 try:
                     commands.append(read_command(bytes(blob), f"command {place}"))
@@ -155,8 +176,9 @@ def _received(rows: Iterator[pd.DataFrame]) -> tuple[list[Command], list[bytes]]
                     # Anybody may put a file into the folder: it must not end the query.
                     _LOG.warning("ignored: %s", problem)
     commands.sort(key=lambda command: command.number)
-    packs.sort()
-    return commands, [data for _, data in packs]
+    # Those of a file come in their order.
+    packs.sort(key=lambda pack: (pack[0], pack[1] if isinstance(pack[1], bytes) else b""))
+    return commands, [pack for _, pack in packs]
 
 
 def _frame(batch: pa.RecordBatch) -> pd.DataFrame:

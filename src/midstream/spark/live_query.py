@@ -59,6 +59,7 @@ from midstream.runtime.cell import MOST_RECORDS
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.explain import explain_running
+from midstream.runtime.file_reading import FileReading
 from midstream.runtime.messages import DeclareIdle, Finish
 from midstream.runtime.pack import BAD_MESSAGE, KEEP, StreamPacker
 from midstream.runtime.plan_adaptation import PlanAdaptation
@@ -72,7 +73,7 @@ from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.figures import Figures
-from midstream.spark.file_stream import FileStream, packed_files
+from midstream.spark.file_stream import FileStream, files_to_read
 from midstream.spark.kafka_sink import KafkaSink
 from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
@@ -125,6 +126,7 @@ class LiveQuery:
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
         self._read_by_midstream = [name for name, frame in frames.items() if isinstance(frame, FileStream)]
+        self._reading: FileReading | None = None
         packed = self._packed(frames)
         self._changes: PlanChanges | None
         self._adaptation: PlanAdaptation | None
@@ -406,7 +408,7 @@ class LiveQuery:
         return reduce(lambda a, b: a | b, wanted)
 
     def _packed(self, frames: Mapping[str, DataFrame | FileStream]) -> DataFrame:
-        """The rows of all streams, packed for the cells that need them."""
+        """The rows of all streams, packed for the cells that need them; files that the one cell reads as they are."""
         files: dict[int, tuple[FileStream, StreamPacker]] = {}
         packers, selected = [], {}
         for place, (name, stream) in enumerate(self._streams.items()):
@@ -426,7 +428,9 @@ class LiveQuery:
             selected[place] = frame.select(*own)
         parts = []
         if files:
-            parts.append(packed_files(files, self._controlled("a stream of files").files_path, self._keys))
+            log = self._controlled("a stream of files").files_path
+            found, self._reading = files_to_read(files, log, self._keys)
+            parts.append(found)
         if selected:
             parts.append(self._packed_by_spark(packers, selected))
         return reduce(DataFrame.union, parts)
@@ -469,7 +473,9 @@ class LiveQuery:
         claims = self._controlled("results").claims()
         figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
         begun = self._report.cells_begun
-        operator = CellOperator(self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted, target)
+        operator = CellOperator(
+            self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted, target, self._reading
+        )
         return self._rows.groupBy("cell").transformWithStateInPandas(
             operator, schema, outputMode="Append", timeMode="None"
         )

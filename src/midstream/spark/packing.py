@@ -13,16 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.portable_types import as_type
-from midstream.runtime.pack import BAD_MESSAGE, KEEP, StreamPacker
+from midstream.runtime.pack import BAD_MESSAGE, KEEP, Pack, StreamPacker, pack_place
+from midstream.spark.python_workers import freeze_loaded
 
-__all__ = ["PACKED", "STREAM", "Packer", "pack_table", "shared_columns"]
+__all__ = ["FILE", "PACKED", "ROWS", "STREAM", "Packer", "pack_table", "shared_columns"]
 
 STREAM = "stream"
 """A column that says whose row it is, in a table of several streams' rows."""
 PACK_BYTES = 32 << 20
 """Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
 PACKED = "cell long, kind string, place long, blob binary"
-"""What packs look like to Spark; ``place`` orders them."""
+"""What packs look like to Spark; ``place`` orders them. There are two kinds."""
+ROWS = "rows"
+"""The blob is a pack."""
+FILE = "file"
+"""The blob is the path of a file, whose rows the cell reads and packs itself."""
 
 
 class Packer:
@@ -39,13 +44,14 @@ class Packer:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
+        freeze_loaded()
         context = TaskContext.get()
-        task = (context.partitionId() if context else 0) << 20
+        task = context.partitionId() if context else 0
         for number, piece in enumerate(_pieces(batches)):
             packs = [
-                (self._cell_keys[cell], (stream << 40) + task + number, data)
+                (self._cell_keys[cell], pack_place(stream, task, number), pack)
                 for stream, rows in _by_stream(piece)
-                for cell, data in self._streams[stream].packs(self._own(stream, rows))
+                for cell, pack in self._streams[stream].packs(self._own(stream, rows))
             ]
             yield pack_table(packs)
 
@@ -61,15 +67,14 @@ class Packer:
         return pa.RecordBatch.from_arrays(columns, names=list(shared))
 
 
-def pack_table(packs: Sequence[tuple[int, int, bytes]]) -> pa.RecordBatch:
-    """Packs as :data:`PACKED`, given the key of their cell, their place and their bytes."""
-    cells, places, blobs = zip(*packs, strict=True) if packs else ((), (), ())
+def pack_table(packs: Sequence[tuple[int, int, Pack]]) -> pa.RecordBatch:
+    """Packs as :data:`PACKED`, given the key of their cell and their place."""
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(cells, pa.int64()),
-            pa.array(["rows"] * len(packs), pa.string()),
-            pa.array(places, pa.int64()),
-            pa.array(blobs, pa.binary()),
+            pa.array([cell for cell, _, _ in packs], pa.int64()),
+            pa.array([ROWS] * len(packs), pa.string()),
+            pa.array([place for _, place, _ in packs], pa.int64()),
+            pa.array([pack.to_bytes() for _, _, pack in packs], pa.binary()),
         ],
         names=["cell", "kind", "place", "blob"],
     )
