@@ -277,7 +277,7 @@ PACKS = (
     ),
     fault(
         "packs are taken in the order of the shuffle", OPERATOR,
-        "packs.sort()", "pass",
+        'packs.sort(key=lambda pack: (pack[0], pack[1] if isinstance(pack[1], bytes) else b""))', "pass",
         f"{DURABLE_TESTS}::test_packs_are_taken_in_the_order_of_their_places",
     ),
     fault(

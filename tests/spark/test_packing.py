@@ -13,10 +13,10 @@ from pyspark import TaskContext
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import Window
 from midstream.planning.partitioning import partition
-from midstream.runtime.pack import StreamPacker
+from midstream.runtime.pack import Pack, StreamPacker
 from midstream.spark import packing
 from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
-from tests.runtime.test_pack import CHAIN, SCHEMA, packer, read, rows
+from tests.runtime.test_pack import CHAIN, SCHEMA, packer, rows
 
 
 def map_task(cells: int) -> Packer:
@@ -41,7 +41,7 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
     assert ", ".join(f"{field.name} {field.type}" for field in batch.schema) == (PACKED.replace("long", "int64"))
     assert batch.column("cell").to_pylist() == [100, 101, 102, 103]
     assert batch.column("kind").to_pylist() == ["rows"] * 4
-    made = [read(blob) for blob in batch.column("blob").to_pylist()]
+    made = [Pack.of(blob) for blob in batch.column("blob").to_pylist()]
     assert {(pack.header.stream, pack.header.rows) for pack in made} == {("b", 25)}
     sent = [int(s) for pack in made for s in pack.batch.column("s").to_pylist()]
     assert sorted(sent) == [n for n in range(25) if n % 10 != 9]
@@ -53,7 +53,7 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
 def test_rows_of_several_streams_are_packed_apart_in_the_order_they_came(is_mixed):
     batches = [of_stream(2, rows(4)), of_stream(0, rows(9)), of_stream(2 if is_mixed else 1, rows(8, 10))]
     (batch,) = packed(map_task(1), batches)
-    made = [read(blob) for blob in batch.column("blob").to_pylist()]
+    made = [Pack.of(blob) for blob in batch.column("blob").to_pylist()]
     found = {pack.header.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
     first, last = [0, 1, 2, 3], [n for n in range(10, 18)]
     assert found == {"a": [*range(9)]} | ({"c": [*first, *last]} if is_mixed else {"c": first, "b": last})
@@ -65,7 +65,7 @@ def test_large_tasks_send_in_pieces_and_places_tell_their_order():
     batches = [of_stream(2, rows(10, start)) for start in (100, 110, 120, 130, 140)]
     with mock.patch.object(packing, "PACK_BYTES", batches[0].nbytes + 1):
         pieces = packed(map_task(2), batches, partition_id=7)
-    assert [read(piece.column("blob")[0].as_py()).header.rows for piece in pieces] == [20, 20, 10]
+    assert [Pack.of(piece.column("blob")[0].as_py()).header.rows for piece in pieces] == [20, 20, 10]
     places = [piece.column("place").to_pylist() for piece in pieces]
     assert places == [[(2 << 40) + (7 << 20) + number] * 2 for number in range(3)]
 
@@ -109,7 +109,7 @@ def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
     made = StreamPacker([w for w in plan.walk() if isinstance(w, Window)], ["ts", "v"], partition(plan, 1))
     task = Packer([made], [{"ts": "0_0", "v": "1_0"}], [7])
     (batch,) = packed(task, [of_stream(0, pa.record_batch({"0_0": given, "1_0": [1, 2]}))])
-    pack = read(batch.column("blob")[0].as_py())
+    pack = Pack.of(batch.column("blob")[0].as_py())
     assert pack.batch.column("__time").to_pylist() == ticks
     assert pack.batch.column("ts").type == declared
     assert pack.header.latest == max(ticks)
