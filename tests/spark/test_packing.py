@@ -43,10 +43,10 @@ def test_a_task_sends_one_pack_of_a_stream_to_each_cell():
     assert batch.column("kind").to_pylist() == ["rows"] * 4
     made = [Pack.of(blob) for blob in batch.column("blob").to_pylist()]
     assert {(pack.header.stream, pack.header.rows) for pack in made} == {("b", 25)}
-    sent = [int(s) for pack in made for s in pack.batch.column("s").to_pylist()]
+    sent = [int(s) for pack in made for s in pack.rows.column("s").to_pylist()]
     assert sorted(sent) == [n for n in range(25) if n % 10 != 9]
     for pack in made:
-        assert np.all(np.diff(pack.batch.column("__time").to_numpy()) > 0)
+        assert np.all(np.diff(pack.rows.column("__time").to_numpy()) > 0)
 
 
 @pytest.mark.parametrize("is_mixed", [False, True])
@@ -54,7 +54,7 @@ def test_rows_of_several_streams_are_packed_apart_in_the_order_they_came(is_mixe
     batches = [of_stream(2, rows(4)), of_stream(0, rows(9)), of_stream(2 if is_mixed else 1, rows(8, 10))]
     (batch,) = packed(map_task(1), batches)
     made = [Pack.of(blob) for blob in batch.column("blob").to_pylist()]
-    found = {pack.header.stream: [int(s) for s in pack.batch.column("s").to_pylist()] for pack in made}
+    found = {pack.header.stream: [int(s) for s in pack.rows.column("s").to_pylist()] for pack in made}
     first, last = [0, 1, 2, 3], [n for n in range(10, 18)]
     assert found == {"a": [*range(9)]} | ({"c": [*first, *last]} if is_mixed else {"c": first, "b": last})
     assert len(made) == len(found)
@@ -110,6 +110,6 @@ def test_event_times_become_ticks_whatever_their_zone(declared, given, ticks):
     task = Packer([made], [{"ts": "0_0", "v": "1_0"}], [7])
     (batch,) = packed(task, [of_stream(0, pa.record_batch({"0_0": given, "1_0": [1, 2]}))])
     pack = Pack.of(batch.column("blob")[0].as_py())
-    assert pack.batch.column("__time").to_pylist() == ticks
-    assert pack.batch.column("ts").type == declared
+    assert pack.rows.column("__time").to_pylist() == ticks
+    assert pack.rows.column("ts").type == declared
     assert pack.header.latest == max(ticks)
