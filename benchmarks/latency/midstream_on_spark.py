@@ -35,19 +35,23 @@ def run(task: Task) -> dict[str, Any]:
     scratch = Path(task.scratch)
     live = query(Size(0, 0, task.window, 0), STREAMS).run_on_spark(frames, control_dir=scratch / "control")
     running = live.write_delta(str(task.output), checkpoint=scratch / "checkpoint")
+    return {"engine": f"midstream on Spark {run_to_the_end(task, spark, running)}"}
+
+
+def run_to_the_end(task: Task, spark: Any, running: Any) -> str:
+    """Wait until all results of a streaming query are in the sink, and stop it; Spark's version."""
+
+    def raise_failure() -> None:
+        failure = running.exception()
+        if failure is not None:
+            raise failure
+
     tell_started(task)
-    wait_for_results(task, lambda: raise_failure(running))
+    wait_for_results(task, raise_failure)
     running.stop()
-    version = spark.version
+    version: str = spark.version
     spark.stop()
-    return {"engine": f"midstream on Spark {version}"}
-
-
-def raise_failure(running: Any) -> None:
-    """Raise what a streaming query failed with, if it did."""
-    failure = running.exception()
-    if failure is not None:
-        raise failure
+    return version
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.load import STREAMS
-from benchmarks.latency.midstream_on_spark import raise_failure
-from benchmarks.latency.stages import tell_started, wait_for_results
+from benchmarks.latency.midstream_on_spark import run_to_the_end
 from benchmarks.peers.midstream_on_spark import MEMORY
 from benchmarks.peers.task import Task, serve
 from benchmarks.spark_native_j4 import FASTEST, local_session, native_query
@@ -20,12 +19,7 @@ def run(task: Task) -> dict[str, Any]:
     rows = native_query(spark, inputs, task.window, "chain", STREAMS, files_per_batch=None)
     writer = rows.writeStream.format("parquet").option("path", task.output)
     running = writer.option("checkpointLocation", str(Path(task.scratch) / "checkpoint")).start()
-    tell_started(task)
-    wait_for_results(task, lambda: raise_failure(running))
-    running.stop()
-    version = spark.version
-    spark.stop()
-    return {"engine": f"Spark {version}"}
+    return {"engine": f"Spark {run_to_the_end(task, spark, running)}"}
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ def drop(folder, name, table, modified=1_000_000_000):
     os.rename(folder / f"_{name}", folder / name)
 
 
+def drop_both(directory, name, number):
+    """The rows with this number, as a file of each stream."""
+    for stream in "ab":
+        drop(directory / "in" / stream, name, rows(stream, number))
+
+
 # Without Spark
 
 
@@ -273,12 +279,10 @@ def test_results_are_exact_through_restarts_and_a_change_of_plan(spark, tmp_path
 
 
 def test_a_micro_batch_that_is_run_again_has_the_same_files(spark, tmp_path):
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    drop_both(tmp_path, "0.parquet", 0)
     work(live_query(spark, tmp_path), tmp_path)
     before = set((tmp_path / "out").glob("*.parquet"))
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "2.parquet", rows(stream, 1))
+    drop_both(tmp_path, "2.parquet", 1)
     work(live_query(spark, tmp_path), tmp_path)
     # As if it had been killed before it wrote that the second one was through: in the checkpoint, and in the sink.
     for log in ("checkpoint/commits", "out/_spark_metadata"):
@@ -298,15 +302,13 @@ def test_a_micro_batch_that_is_run_again_has_the_same_files(spark, tmp_path):
 
 
 def test_a_file_that_the_cell_cannot_read_fails_the_query_and_nothing_else(spark, tmp_path):
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    drop_both(tmp_path, "0.parquet", 0)
     work(live_query(spark, tmp_path), tmp_path)
     (tmp_path / "in" / "a" / "1.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     with pytest.raises(StreamingQueryException, match=r"cannot read the file .*1\.parquet"):
         work(live_query(spark, tmp_path), tmp_path)
     os.remove(tmp_path / "in" / "a" / "1.parquet")
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "1.parquet", rows(stream, 1))
+    drop_both(tmp_path, "1.parquet", 1)
     live = live_query(spark, tmp_path)
     live.finish()
     work(live, tmp_path)
@@ -315,8 +317,7 @@ def test_a_file_that_the_cell_cannot_read_fails_the_query_and_nothing_else(spark
 
 def test_rows_that_no_window_wants_stay_behind_and_count_for_the_watermark(spark, tmp_path):
     text = f"{TEXT} AND a.k = 1 AND a.ts % 2 = 0"
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    drop_both(tmp_path, "0.parquet", 0)
     live = live_query(spark, tmp_path, text)
     live.finish()
     work(live, tmp_path)
@@ -325,8 +326,7 @@ def test_rows_that_no_window_wants_stay_behind_and_count_for_the_watermark(spark
 
 
 def test_a_stream_of_files_beside_one_that_spark_reads(spark, tmp_path):
-    for stream in "ab":
-        drop(tmp_path / "in" / stream, "0.parquet", rows(stream, 0))
+    drop_both(tmp_path, "0.parquet", 0)
     frames = {
         "a": FileStream(spark, tmp_path / "in" / "a"),
         "b": spark.readStream.schema(DDL).parquet(str(tmp_path / "in" / "b")),
