@@ -124,6 +124,7 @@ def workloads() -> list[Workload]:
     """All of them."""
     found = [_steps("steps", chain("abcd"), 3), _steps("steps, star of 4", star("abcd"), 3)]
     found += [_steps(f"steps, chain of {count}", chain("abcdefgh"[:count]), count - 1, phases=3) for count in (3, 5, 8)]
+    found.append(_larger_pushes())
     found += [_drift(), _bursts()]
     found += [_turns(pushes) for pushes in (1, 2, 5, 20, 100)]
     found += [_skewed(skew, rows) for skew, rows in ((0.5, ROWS), (1.0, 500), (1.5, 100))]
@@ -138,10 +139,10 @@ def steady(pushes: int) -> Workload:
     return Workload("nothing changes", "other", query, pushes, keyed_tables(query, pushes, _step_values(3, 1, FEW)))
 
 
-def _step_values(keys: int, length: int, few: int) -> Values:
+def _step_values(keys: int, length: int, few: int, many: int = MANY) -> Values:
     def values(push: int) -> dict[str, int]:
         many_pairs = push // length % keys + 1
-        return {f"k{i}": few if i == many_pairs else MANY for i in range(1, keys + 1)}
+        return {f"k{i}": few if i == many_pairs else many for i in range(1, keys + 1)}
 
     return values
 
@@ -155,13 +156,24 @@ def _steps(
     skew: float = 0.0,
     correlated: bool = False,
     few: int = FEW,
+    many: int = MANY,
     rows: int = ROWS,
 ) -> Workload:
     """In each phase another join makes many pairs."""
     length = windows * WINDOW_PUSHES
     kind = "other" if skew or correlated else "steps"
-    tables = keyed_tables(query, phases * length, _step_values(keys, length, few), skew, correlated, rows)
+    tables = keyed_tables(query, phases * length, _step_values(keys, length, few, many), skew, correlated, rows)
     return Workload(name, kind, query, phases * length, tables, tuple(length * phase for phase in range(phases)))
+
+
+def _larger_pushes() -> Workload:
+    """The steps of a chain of 3 with as many pairs per row, but more rows in each push.
+
+    A measurement takes about the same time for pushes of any size, so this tells what of the regret is due to it.
+    """
+    times = 5
+    name = f"steps, chain of 3, {times * ROWS:,} rows per push"
+    return _steps(name, chain("abc"), 2, phases=3, few=times * FEW, many=times * MANY, rows=times * ROWS)
 
 
 def _skewed(skew: float, rows: int) -> Workload:
