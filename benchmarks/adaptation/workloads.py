@@ -127,6 +127,7 @@ def workloads() -> list[Workload]:
     found.append(_larger_pushes())
     found += [_drift(), _bursts()]
     found += [_turns(pushes) for pushes in (1, 2, 5, 20, 100)]
+    found.append(_three_in_turn())
     found += [_skewed(skew, rows) for skew, rows in ((0.5, ROWS), (1.0, 500), (1.5, 100))]
     found.append(_steps("steps, correlated keys", chain("abcd"), 3, phases=3, correlated=True))
     found += [_nexmark(), _flights()]
@@ -136,7 +137,8 @@ def workloads() -> list[Workload]:
 def steady(pushes: int) -> Workload:
     """The first phase of the steps, for ever."""
     query = chain("abcd")
-    return Workload("nothing changes", "other", query, pushes, keyed_tables(query, pushes, _step_values(3, 1, FEW)))
+    values = _step_values(3, pushes, FEW)
+    return Workload("nothing changes", "other", query, pushes, keyed_tables(query, pushes, values))
 
 
 def _step_values(keys: int, length: int, few: int, many: int = MANY) -> Values:
@@ -225,6 +227,13 @@ def _turns(period: int) -> Workload:
     name = f"alternating, every {period / WINDOW_PUSHES:g} windows"
     tables = keyed_tables(query, pushes, lambda push: _ends(push // period))
     return Workload(name, "alternating", query, pushes, tables, tuple(range(0, pushes, period)))
+
+
+def _three_in_turn() -> Workload:
+    """With every push another join of three makes many pairs, so that each push has another best plan."""
+    query, pushes = chain("abcd"), 20 * WINDOW_PUSHES
+    tables = keyed_tables(query, pushes, _step_values(3, 1, FEW))
+    return Workload("alternating, three joins in turn", "alternating", query, pushes, tables, tuple(range(pushes)))
 
 
 class Adversary:

@@ -176,7 +176,8 @@ class Controller:
         compared = self._compared(plan, cells, rows, shapes)
         if compared is None:
             return None
-        self._changes.advance(compared.rows, sum(sum(block.held) for block in compared.sizes.blocks.values()))
+        held_rows = sum(sum(block.held) for block in compared.sizes.blocks.values())
+        self._changes.advance(compared.rows, held_rows)
         self._follow_trees(plan, compared.sizes)
         policy = self.policy
         now, best = (cost.seconds / max(1, compared.sizes.rows) for cost in (compared.now, compared.best))
@@ -200,7 +201,7 @@ class Controller:
             self.regret += self._lost(saving, compared)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
-                policy.strategies, policy.longest_pause, self._correction,
+                policy.strategies, policy.longest_pause, self._correction, self._changes.is_any_within(held_rows),
             )  # fmt: skip
             reason = self._objection(compared, saving, float(now.mean()), cost, is_memory_short)
             if not reason:

@@ -7,13 +7,18 @@ less than at the last one, as soon as the budget suffices. It is made at once, a
 as much as half a measurement, or if a change seems worthwhile by now, which only the process that decides can know.
 Credit is limited, so that streams which keep changing do not cost more than that.
 
+After a sudden change only the latest pushes are measured, because it is taken to last. Where pushes go on changing, and
+half a window after the first change they still do, none of them says what the next ones are like (the streams are
+*restless*): then the rows of a whole window are measured, until one has passed without a sudden change.
+
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +32,8 @@ __all__ = ["Measuring"]
 
 _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
+_LONGEST_CHANGE = 0.5
+"""How many windows a sudden change may take: joins of several inputs produce more with every push until it is over."""
 _LEAST_JOIN_ROWS = 1_000
 """Joins that produce fewer tuples in a push, before and after, do not count as changed."""
 _MOST_SAVED = 4
@@ -35,6 +42,15 @@ _USUAL = 1.25
 """A push that costs up to so many times as much per row as the cheapest one is nothing unusual."""
 _SHARE_OF_EXCESS = 0.5
 """The share of the excess that may be spent on measurements."""
+
+
+class _Output(NamedTuple):
+    """What a join produced in a push."""
+
+    per_row: float
+    """Tuples for each row that arrived."""
+    chances: float
+    """How many combinations of tuples of the other inputs a row could meet."""
 
 
 class Measuring:
@@ -56,9 +72,15 @@ class Measuring:
         """What a row has cost at the least."""
         self._excess = 0.0
         """What pushes have cost beyond the usual since the last measurement."""
-        self._outputs: dict[JoinKey, float] = {}
-        """By join: its output at the last measurement, see :meth:`_output`."""
+        self._outputs: dict[JoinKey, _Output] = {}
+        """By join: its output at the last measurement, or else in its first push."""
+        self._latest_outputs: dict[JoinKey, _Output] = {}
+        """By join: its output in the latest push."""
         self._rows_since_change = 0
+        self._rows_since_jump: int | None = None
+        """How many rows have arrived since a push was last unlike the one before; None: for more than a window."""
+        self._rows_of_change = 0
+        """How many rows had arrived by then since the first such push."""
 
     def after_push(
         self, executor: Executor, rows: int, expects_change: Callable[[int], bool] | None = None
@@ -75,15 +97,16 @@ class Measuring:
         push = self.statistics.latest_push()
         seconds, cost = self.push_seconds(push), self.seconds
         self._earn(seconds, rows, cost)
-        has_changed = self._has_changed_suddenly(push)
+        has_changed = self._is_unlike(push, self._outputs)
         if has_changed:
             self._rows_since_change = 0
+        self._follow_changes(push)
         if not self._is_due(cost, has_changed, expects_change):
             return None
         assert self._budget is not None
         self._budget -= cost
         self.sizes = sizes = self._measure(has_changed)
-        self._outputs = {join: self._output(join, counts.found, push) for join, counts in push.joins.items()}
+        self._outputs = self._latest_outputs
         # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
         self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
@@ -97,10 +120,35 @@ class Measuring:
     def _measure(self, has_changed: bool) -> PlanSizes:
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
+        held = self.statistics.held_rows()
+        if self.is_restless:
+            # What windows hold is a mixture of all that comes, as if streams were steady.
+            return self.statistics.measure(self.policy.sample_rows, generator, held, is_steady=True)
         # Rows from before a sudden change must not be mixed with those after it.
         least_span = self.policy.least_rows if has_changed else None
-        is_steady = self._rows_since_change >= self.statistics.held_rows()
-        return self.statistics.measure(self.policy.sample_rows, generator, least_span, is_steady)
+        return self.statistics.measure(
+            self.policy.sample_rows, generator, least_span, is_steady=self._rows_since_change >= held
+        )
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether pushes have gone on changing for longer than one change takes."""
+        return self._rows_of_change > _LONGEST_CHANGE * self.statistics.held_rows()
+
+    def _follow_changes(self, push: Push) -> None:
+        """Note whether a push is unlike the one before, or of another plan: that was changed since streams had."""
+        if self._rows_since_jump is not None:
+            self._rows_since_jump += push.rows
+            if self._rows_since_jump > self.statistics.held_rows():
+                self._rows_since_jump, self._rows_of_change = None, 0
+        has_other_plan = bool(self._latest_outputs) and not push.joins.keys() <= self._latest_outputs.keys()
+        if has_other_plan or self._is_unlike(push, self._latest_outputs):
+            if self._rows_since_jump is not None:
+                self._rows_of_change += self._rows_since_jump
+            self._rows_since_jump = 0
+        self._latest_outputs = {join: self._output(join, counts.found, push) for join, counts in push.joins.items()}
+        for join, output in self._latest_outputs.items():
+            self._outputs.setdefault(join, output)
 
     def _earn(self, seconds: float, rows: int, cost: float) -> None:
         """Add to the budget what a push of so many seconds and rows allows."""
@@ -119,8 +167,12 @@ class Measuring:
             return False
         if self.sizes is None:
             return True
+        held = self.statistics.held_rows()
+        is_time = self._rows >= self.policy.measure_every * held
+        if self.is_restless and not is_time:
+            return False
         if self._budget >= cost:
-            return has_changed or self._rows >= self.policy.measure_every * self.statistics.held_rows()
+            return has_changed or is_time
         if self._budget < -_MOST_SAVED * cost:
             return False
         return self._excess >= cost / 2 or (expects_change is not None and expects_change(self._rows))
@@ -136,21 +188,22 @@ class Measuring:
             total += counts.found * self._coefficients.per_tuple_out(inputs.bit_count())
         return total + len(push.joins) * self._coefficients.operator
 
-    def _has_changed_suddenly(self, push: Push) -> bool:
-        """Whether the push gave a join a much larger or smaller output than the last measurement."""
+    def _is_unlike(self, push: Push, outputs: Mapping[JoinKey, _Output]) -> bool:
+        """Whether the push gave a join a much larger or smaller output than this, however full windows were then."""
         for join, counts in push.joins.items():
-            before = self._outputs.get(join)
+            before, now = outputs.get(join), self._output(join, counts.found, push)
             if before is None or push.rows == 0:
                 continue
-            expected = before / self._output(join, 1, push)
-            if max(counts.found, expected) >= _LEAST_JOIN_ROWS and not (
-                expected / _SUDDEN <= counts.found <= expected * _SUDDEN
+            # Tuples that have ended are dropped now and then, so how full windows are is known roughly.
+            as_before = before.per_row * push.rows
+            expected = (as_before, as_before * now.chances / before.chances)
+            if max(counts.found, *expected) >= _LEAST_JOIN_ROWS and not (
+                min(expected) / _SUDDEN <= counts.found <= max(expected) * _SUDDEN
             ):
                 return True
         return False
 
-    def _output(self, join: JoinKey, found: int, push: Push) -> float:
-        """The output of a join per arriving row, apart from how full windows are."""
+    def _output(self, join: JoinKey, found: int, push: Push) -> _Output:
         _, inputs = join
-        full = float(max(1, self.statistics.held_rows())) ** (inputs.bit_count() - 1)
-        return found / max(1, push.rows) / full
+        chances = float(max(1, self.statistics.held_rows())) ** (inputs.bit_count() - 1)
+        return _Output(found / max(1, push.rows), chances)

@@ -45,6 +45,11 @@ class MigrationCost:
     """Of the strategy."""
 
     @property
+    def is_at_once(self) -> bool:
+        """Whether the migration is over when results continue."""
+        return self.pause == self.seconds
+
+    @property
     def is_on_demand(self) -> bool:
         """Whether only what is looked for is computed."""
         return bool(self.options)
@@ -59,17 +64,20 @@ def cheapest_migration(
     strategies: Sequence[str],
     longest_pause: float,
     correction: float = 1.0,
+    prefer_short: bool = False,
 ) -> MigrationCost | None:
     """The cheapest of the strategies that can make the change within the pause allowed; None if none can.
 
-    ``correction`` is how many times as many tuples earlier migrations computed as was expected.
+    ``correction`` is how many times as many tuples earlier migrations computed as was expected. With ``prefer_short``,
+    strategies whose migrations are over at once are taken if there are any: others last for a window, in which the
+    plan cannot be changed again.
     """
     computed, looked_for = (
         _seconds_to_compute(*costs, coefficients, correction, is_on_demand) for is_on_demand in (False, True)
     )
     replacing = coefficients.replacement * sum(node.operators for node in costs[1].nodes)
     indexing = _seconds_to_index(*costs, coefficients, correction)
-    is_at_once = "moving-state" in strategies and _can_put_off_nothing(*costs)
+    needs_no_demand = "moving-state" in strategies and _can_put_off_nothing(*costs)
     rebuilding, inserting = _seconds_to_rebuild(*costs), _seconds_to_insert(*costs, coefficients)
     turns = _windows_per_span(sizes)
     twice = turns * float(costs[1].seconds.mean())
@@ -82,7 +90,7 @@ def cheapest_migration(
             continue
         if strategy.runs_both_plans:
             found.append(MigrationCost(name, replacing + twice, 0.0))
-        elif name == "jisc" and is_at_once:
+        elif name == "jisc" and needs_no_demand:
             continue
         elif name == "jisc":
             looking = _seconds_to_look(*costs, coefficients)
@@ -94,6 +102,8 @@ def cheapest_migration(
             seconds = replacing + rebuilding + computed
             found.append(MigrationCost(name, seconds, seconds))
     possible = [cost for cost in found if cost.pause <= longest_pause]
+    if prefer_short:
+        possible = [cost for cost in possible if cost.is_at_once] or possible
     return min(possible, key=lambda cost: cost.seconds, default=None)
 
 

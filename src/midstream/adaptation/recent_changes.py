@@ -55,6 +55,10 @@ class RecentChanges:
             return 0.0
         return sum(seconds for _, seconds in self._changes) / max(1, self.rows)
 
+    def is_any_within(self, rows: float) -> bool:
+        """Whether a change was made less than so many rows ago."""
+        return any(since < rows for since, _ in self._changes)
+
     def advance(self, rows: int, held_rows: float) -> None:
         """So many rows have arrived; so many are in their windows."""
         period = int(RECENT_WINDOWS * held_rows)

@@ -21,6 +21,7 @@ from midstream.engine.batch import Batch
 from midstream.engine.codes import combine_codes, encode
 from midstream.engine.expressions.evaluate import evaluate, truth
 from midstream.engine.kernels import Ints, among
+from midstream.engine.state.row_store import RowStore
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.derived_sizes import Reducer, reducer_of
 from midstream.planning.cost.sizes import Reduction, Replicates
@@ -58,9 +59,9 @@ class ReductionSampler:
         applied = windows.conditions(reducer.leaf)
         self._conditions = [part for c in conditions for part in conjuncts(c) if part not in applied]
 
-    def ends(self) -> dict[int, int]:
-        """How far the window is, by the ``id`` of its store."""
-        return {id(self._store): self._store.end}
+    def stores(self) -> list[RowStore]:
+        """The store of the window."""
+        return [self._store]
 
     def rows_to_read(self) -> int:
         """How many rows a measurement reads."""

@@ -44,6 +44,7 @@ from midstream.engine.operators.stateless import ColumnProjection, SelectOperato
 from midstream.engine.operators.suspend import SuspendOperator
 from midstream.engine.operators.window_source import WindowOperator
 from midstream.engine.state.join_state import JoinState
+from midstream.engine.state.row_store import RowStore
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.derived_sizes import unreduced_fingerprint
 from midstream.planning.cost.join_search import connected_sets
@@ -162,9 +163,9 @@ class BlockSampler:
         pairs = zip(self._sides, self._sources, strict=True)
         return all(not side.is_partial or source.window is not None for side, source in pairs)
 
-    def ends(self) -> dict[int, int]:
-        """How far the stores of the block's inputs are."""
-        return {id(store): store.end for side in self._sides for store in side.layout.stores}
+    def stores(self) -> list[RowStore]:
+        """The stores of the block's inputs."""
+        return [store for side in self._sides for store in side.layout.stores]
 
     def counts(self) -> dict[int, JoinCounts]:
         """What the joins of the plan in force have done, by the set of inputs that they join."""
@@ -206,8 +207,8 @@ class BlockSampler:
     ) -> BlockSizes:
         """The sizes over the span since then, from about so many drawn tuples of each input.
 
-        ``counted`` says how many tuples the joins of the plan in force produced in the span. That of all inputs is
-        there in every plan, so it need not be estimated.
+        ``counted`` says how many tuples the joins of the plan in force produced in the span, if it has been in force
+        for so long. That of all inputs is there in every plan, so it need not be estimated.
         """
         most = 4 * rows
         samples: dict[int, _Sample] = {}
@@ -228,7 +229,8 @@ class BlockSampler:
             # All parts but the one that arrived last had to be there before, and some have ended since.
             gone = np.prod([alive[place] for place in bits(inputs)]) ** (1 - 1 / inputs.bit_count())
             increments[inputs] = samples[inputs].increment() / gone
-        increments[self.graph.everything] = np.full(GROUPS, float(counted[self.graph.everything]))
+        if self.graph.everything in counted:
+            increments[self.graph.everything] = np.full(GROUPS, float(counted[self.graph.everything]))
         sizes = BlockSizes(
             self.graph.names, tuple(held), increments, counted, unreduced=self._unreduced, leaves=self.leaves
         )

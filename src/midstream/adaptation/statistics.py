@@ -2,13 +2,11 @@
 
 ``QueryStatistics`` follows every push. It marks how far the inputs are, so that a measurement has a *span*: the
 latest pushes that brought at least an eighth of the rows inside their windows, or fewer where something has just
-changed. Nothing is stored for it: after a restart or a migration the windows are there, and the next pushes make a new
-span.
+changed. Nothing is stored for it: after a restart the windows are there, and the next pushes make a new span.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +15,7 @@ import numpy as np
 from midstream.adaptation.reductions import ReductionSampler, reducers
 from midstream.adaptation.sampling import BlockSampler, JoinCounts
 from midstream.engine.operators.operator import Operator
+from midstream.engine.state.row_store import RowStore
 from midstream.execution.executor import Executor
 from midstream.execution.plan_executor import PlanExecutor
 from midstream.planning.cost.coefficients import CostCoefficients
@@ -26,6 +25,7 @@ from midstream.planning.join_order.reorder_joins import join_blocks
 __all__ = ["JoinKey", "Push", "QueryStatistics"]
 
 MOST_MARKS = 64
+"""If there are more, every second one of the earlier half is forgotten, so that they reach back as far as is needed."""
 SPAN_SHARE = 1 / 8
 """The share of the rows inside their windows that a span has, if it is made of several pushes."""
 
@@ -36,7 +36,7 @@ class _Mark:
 
     ends: dict[int, int]
     blocks: list[dict[int, JoinCounts]]
-    """What the joins of each block had done, by their set of inputs."""
+    """What the joins of each block had done, by their set of inputs; nothing is known of the joins of earlier plans."""
 
 
 JoinKey = tuple[int, int]
@@ -60,7 +60,9 @@ class QueryStatistics:
         """Of the box, which may replace its operators."""
         self._samplers: list[BlockSampler] = []
         self._reductions: list[ReductionSampler] = []
-        self._marks: deque[_Mark] = deque(maxlen=MOST_MARKS)
+        self._marks: list[_Mark] = []
+        self._own_marks = 0
+        """How many of them are of the plan in force."""
 
     def follow(self, executor: Executor) -> bool:
         """Note that a push is done; whether the plan in force can be measured. It cannot while a migration runs."""
@@ -69,14 +71,17 @@ class QueryStatistics:
             self._box = None
             return False
         if boxes[0] is not self._box or self._box.root is not self._root:
+            stores_before = self._stores()
             self._box, self._root = boxes[0], boxes[0].root
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
             self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
-            self._marks.clear()
-        samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
-        ends = {store: end for sampler in samplers for store, end in sampler.ends().items()}
+            self._keep_marks(stores_before)
+        ends = {number: store.end for number, store in self._stores().items()}
+        if len(self._marks) == MOST_MARKS:
+            del self._marks[1 : MOST_MARKS // 2 : 2]
         self._marks.append(_Mark(ends, [sampler.counts() for sampler in self._samplers]))
-        return bool(self._samplers) and len(self._marks) > 1 and all(s.is_measurable for s in self._samplers)
+        self._own_marks += 1
+        return bool(self._samplers) and self._own_marks > 1 and all(s.is_measurable for s in self._samplers)
 
     def measure(
         self,
@@ -98,7 +103,8 @@ class QueryStatistics:
                 _rows_entered(rows, reductions.get(leaf)) for rows, leaf in zip(new, sampler.leaves, strict=True)
             )
             silent += [name for name, rows in zip(sampler.graph.names, new, strict=True) if rows == 0]
-            counted = {inputs: counts.since(before[inputs]).produced for inputs, counts in sampler.counts().items()}
+            counts = sampler.counts()
+            counted = {inputs: counts[inputs].since(then).produced for inputs, then in before.items()}
             blocks[sampler.identity] = sampler.measure(since.ends, sample_rows, generator, counted, is_steady)
         return PlanSizes(round(arrived), blocks, silent, reductions)
 
@@ -109,7 +115,7 @@ class QueryStatistics:
     def latest_push(self) -> Push:
         """The push that was followed last."""
         before, now = self._marks[-2], self._marks[-1]
-        rows = sum(rows for sampler in self._samplers for rows in sampler.new_rows(before.ends))
+        rows = self._rows_since(before)
         pairs = enumerate(zip(before.blocks, now.blocks, strict=True))
         return Push(
             rows,
@@ -128,9 +134,24 @@ class QueryStatistics:
         rows += sum(sampler.rows_to_read() for sampler in self._reductions)
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
+    def _stores(self) -> dict[int, RowStore]:
+        samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
+        return {id(store): store for sampler in samplers for store in sampler.stores()}
+
+    def _keep_marks(self, before: Mapping[int, RowStore]) -> None:
+        """Of the marks of the plan before, keep how far its inputs were, if those of this plan are the same."""
+        stores = self._stores()
+        if any(before.get(number) is not store for number, store in stores.items()):
+            self._marks.clear()
+        self._marks = [_Mark(mark.ends, [{} for _ in self._samplers]) for mark in self._marks]
+        self._own_marks = 0
+
+    def _rows_since(self, mark: _Mark) -> int:
+        return sum(rows for sampler in self._samplers for rows in sampler.new_rows(mark.ends))
+
     def _span(self, wanted: float) -> _Mark:
         """The latest mark since which so many rows have come, and some of every input."""
-        for mark in list(self._marks)[-2::-1]:
+        for mark in self._marks[-2::-1]:
             new = [rows for sampler in self._samplers for rows in sampler.new_rows(mark.ends)]
             if sum(new) >= wanted and all(new):
                 return mark
