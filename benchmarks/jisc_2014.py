@@ -1,6 +1,7 @@
 """Figures 7 to 12 of Aly et al. 2014 (JISC): how long migrations take, and how soon results go on.
 
-``python -m benchmarks.jisc_2014 figure_7 figure_8`` draws some of them. Here are figures 7 to 9, ``jisc_2014_transitions`` has the others, ``jisc_2014_chain`` the query and its data.
+``python -m benchmarks.jisc_2014 figure_7 figure_8`` draws some of them. Here are figures 7 to 9,
+``jisc_2014_transitions`` has the others, ``jisc_2014_chain`` the query and its data.
 """
 
 from __future__ import annotations
