@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import matplotlib
 import numpy as np
@@ -21,7 +22,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-__all__ = ["PaperFigure", "describe", "fitted_power", "new_figure", "save_figure"]
+__all__ = [
+    "PaperFigure",
+    "describe",
+    "fitted_power",
+    "new_figure",
+    "run_parts",
+    "save_figure",
+    "write_readme_table",
+]
 
 PLACE = Place("figures", "the benchmarks")
 
@@ -117,3 +126,10 @@ def write_readme_table() -> None:
             cells = [link, kept["paper shows"], seen, f"{kept['settings']}; commit {kept['environment']['commit']}"]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     PLACE.write("\n".join(lines) + "\n")
+
+
+def run_parts(main: Callable[..., bool]) -> NoReturn:
+    """Run the parts of a benchmark that are named on the command line, or all of them, and update the README."""
+    is_met = main(*sys.argv[1:])
+    write_readme_table()
+    sys.exit(0 if is_met else 1)

@@ -1,6 +1,7 @@
 """Figures 7 to 12 of Aly et al. 2014 (JISC): how long migrations take, and how soon results go on.
 
-Here are figures 7 to 9, ``jisc_2014_transitions`` has the others, ``jisc_2014_chain`` the query and its data.
+``python -m benchmarks.jisc_2014 figure_7 figure_8`` draws some of them. Here are figures 7 to 9,
+``jisc_2014_transitions`` has the others, ``jisc_2014_chain`` the query and its data.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import PaperFigure, describe, new_figure, save_figure
+from benchmarks.figures import PaperFigure, describe, new_figure, run_parts, save_figure
 from benchmarks.jisc_2014_chain import CASES, NOISE, Chain
 from benchmarks.jisc_2014_transitions import first_output, frequencies
 from benchmarks.measuring import Bar
@@ -223,23 +225,22 @@ def normal_operation(joins: int = 20, window: int = 10_000, pairs: int = 120) ->
     return save_figure(paper, drawing, figures, holds, seen, {"seconds": seconds}, *bars)
 
 
-def main() -> bool:
-    """All figures."""
-    return all(
-        [
-            stage(7, "best", JOINS, 10_000, STAGE_REPEATS),
-            stage(8, "worst", JOINS, 10_000, STAGE_REPEATS),
-            normal_operation(),
-            first_output(
-                {"hash": (10, [3_000, 10_000, 30_000, 100_000]), "range": (4, [3_000, 10_000, 30_000])},
-                batch=1_000,
-                repeats=5,
-            ),
-            frequencies(11, "worst", Chain(10, 2_000, 500), 12, [1, 2, 3, 6], 3),
-            frequencies(12, "best", Chain(10, 2_000, 500), 12, [1, 2, 3, 6], 3),
-        ]
-    )
+PARTS: dict[str, Callable[[], bool]] = {
+    "figure_7": lambda: stage(7, "best", JOINS, 10_000, STAGE_REPEATS),
+    "figure_8": lambda: stage(8, "worst", JOINS, 10_000, STAGE_REPEATS),
+    "figure_9": normal_operation,
+    "figure_10": lambda: first_output(
+        {"hash": (10, [3_000, 10_000, 30_000, 100_000]), "range": (4, [3_000, 10_000, 30_000])}, batch=1_000, repeats=5
+    ),
+    "figure_11": lambda: frequencies(11, "worst", Chain(10, 2_000, 500), 12, [1, 2, 3, 6], 3),
+    "figure_12": lambda: frequencies(12, "best", Chain(10, 2_000, 500), 12, [1, 2, 3, 6], 3),
+}
+
+
+def main(*names: str) -> bool:
+    """Whether all bars are met, of all figures or of those named."""
+    return all([PARTS[name]() for name in names or PARTS])
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(main)

@@ -14,6 +14,8 @@ too.
 
 The rule as published loses results of bushy plans. How many, and what it saves, is measured tuple by tuple
 (``published_just_in_time``) on small workloads, beside what midstream saves on the same rows.
+
+``python -m benchmarks.yang_2008 braces figure_14`` runs some parts.
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ import ast
 import gc
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks import j4
-from benchmarks.figures import PaperFigure, describe, new_figure, save_figure
+from benchmarks.figures import PaperFigure, describe, new_figure, run_parts, save_figure
 from benchmarks.measuring import Bar, save
 from benchmarks.published_just_in_time import PublishedRun, Row
 from midstream import ContinuousQuery, JustInTime, Stream
@@ -339,21 +342,22 @@ def braces(scale: int = SCALE) -> bool:
     return save("yang_2008_braces" if scale == SCALE else f"yang_2008_braces_scale_{scale}", figures)
 
 
-def main() -> bool:
+PARTS: dict[str, Callable[[], bool]] = {
+    "published_rule": published_rule,
+    "at_the_papers_rates": at_the_papers_rates,
+    "where_it_cannot_help": where_it_cannot_help,
+    "braces": lambda: all([braces(), braces(scale=1)]),
+    **{f"figure_{figure.number}": partial(sweep, figure) for figure in FIGURES},
+}
+
+
+def main(*names: str) -> bool:
+    """Whether all bars are met, of all parts or of those named."""
     # Compiled code is loaded, and caches are filled, before anything is measured.
     for default in DEFAULTS.values():
         compare(replace(default, scale=2))
-    return all(
-        [
-            published_rule(),
-            at_the_papers_rates(),
-            where_it_cannot_help(),
-            braces(),
-            braces(scale=1),
-            *(sweep(figure) for figure in FIGURES),
-        ]
-    )
+    return all([PARTS[name]() for name in names or PARTS])
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(main)

@@ -88,6 +88,86 @@ def test_streams_that_change_all_the_time_do_not_cost_more_than_the_credit_and_h
     assert spent <= excess / 2 + 7 * measuring.seconds
 
 
+def test_volatile_streams_are_measured_over_a_whole_window():
+    """With every push another number of pairs: the latest one says nothing about the next."""
+    spans = []
+    for push, is_measured, measuring in pushed(60, lambda p: FEW if p % 2 else MANY, Adaptation(measure_share=1.0)):
+        if push >= 2 * WINDOW:
+            assert measuring.is_volatile
+            if is_measured:
+                assert measuring.sizes is not None
+                spans.append(measuring.sizes.rows)
+    # Every input has a window of as many rows; tuples that have ended may still be counted among those held.
+    assert spans and min(spans) >= 3 * ROWS * WINDOW
+
+
+def test_one_sudden_change_is_measured_by_itself():
+    spans = []
+    for push, is_measured, measuring in pushed(60, lambda p: MANY if p < 40 else FEW, Adaptation(measure_share=1.0)):
+        assert not measuring.is_volatile
+        if push >= 40 and is_measured:
+            assert measuring.sizes is not None
+            spans.append(measuring.sizes.rows)
+    assert spans[0] == 3 * ROWS
+
+
+def test_streams_that_no_longer_change_are_not_volatile():
+    changing, found = 40, {}
+    for push, _, measuring in pushed(
+        70, lambda p: FEW if p % 2 and p < changing else MANY, Adaptation(measure_share=1.0)
+    ):
+        found[push] = measuring.is_volatile
+    assert found[changing - 1] and found[changing + 2]
+    assert not any(is_volatile for push, is_volatile in found.items() if push >= changing + 2 * WINDOW)
+
+
+def test_a_change_of_plan_does_not_shorten_what_can_be_measured():
+    """The rows from before it are still in their windows."""
+    run = QUERY.run_locally("(a b) c")
+    measuring = Measuring(Adaptation(measure_share=1.0), CostCoefficients(), run._cell.executor)
+    generator = np.random.default_rng(3)
+    for push in range(2 * WINDOW + 3):
+        if push == 2 * WINDOW:
+            run.migrate("a (b c)", strategy="moving-state")
+        times = np.arange(push * ROWS, (push + 1) * ROWS)
+        run.push(
+            {
+                s.name: pa.table({"t": times} | {c: generator.integers(0, MANY, ROWS) for c in s.schema.names[1:]})
+                for s in QUERY.streams
+            }
+        )
+        measuring.after_push(run._cell.executor, 3 * ROWS)
+    whole = measuring.statistics.measure(256, generator, 3 * ROWS * WINDOW)
+    assert whole.rows == 3 * ROWS * WINDOW
+    (block,) = whole.blocks.values()
+    assert block.counted == {}
+    # Since the change, what the plan in force produced is counted.
+    latest = measuring.statistics.measure(256, generator, 3 * ROWS)
+    (block,) = latest.blocks.values()
+    assert set(block.counted) == {0b110, 0b111}
+
+
+def test_many_pushes_in_a_window_can_be_measured_together():
+    """Marks reach back for a window, however small pushes are."""
+    run = QUERY.run_locally("(a b) c")
+    measuring = Measuring(Adaptation(measure_share=1.0), CostCoefficients(), run._cell.executor)
+    generator = np.random.default_rng(3)
+    small, pushes = 50, 300
+    for push in range(pushes):
+        times = np.arange(push * small, (push + 1) * small)
+        run.push(
+            {
+                s.name: pa.table({"t": times} | {c: generator.integers(0, MANY, small) for c in s.schema.names[1:]})
+                for s in QUERY.streams
+            }
+        )
+        measuring.after_push(run._cell.executor, 3 * small)
+    wanted = 3 * ROWS * WINDOW
+    found = measuring.statistics.measure(256, generator, wanted).rows
+    assert wanted <= found <= 1.5 * wanted
+    assert measuring.statistics.measure(256, generator, 1_000).rows <= 1_200
+
+
 def test_pushes_without_rows_are_not_measured():
     run = QUERY.run_locally("(a b) c")
     measuring = Measuring(Adaptation(least_rows=1), CostCoefficients(), run._cell.executor)

@@ -71,6 +71,22 @@ def test_what_takes_too_long_at_once_is_computed_little_by_little():
     assert found.pause <= 0.01
 
 
+def test_soon_after_another_change_the_migration_is_over_at_once():
+    """While a migration is in progress, the plan cannot be changed again."""
+    sizes, costs = compared(held_ab=1e4, results=1e3)
+
+    def found(prefer_short: bool, longest_pause: float = 10.0) -> MigrationCost:
+        cost = cheapest_migration(
+            OLD, NEW, costs, sizes, COEFFICIENTS, STRATEGIES, longest_pause, prefer_short=prefer_short
+        )
+        assert cost is not None
+        return cost
+
+    assert not found(prefer_short=False).is_at_once
+    assert found(prefer_short=True).strategy == "moving-state"
+    assert found(prefer_short=True, longest_pause=found(prefer_short=True).pause / 2).strategy != "moving-state"
+
+
 def test_a_migration_that_runs_both_plans_computes_no_state():
     _, costs = compared(1e4, 1e3)
     assert tuples_to_compute(*costs, MigrationCost("gen-mig", 0.0, 0.0)) is None

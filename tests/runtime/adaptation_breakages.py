@@ -146,6 +146,36 @@ ALL = (
         f"{WHEN}::test_measurements_take_their_share",
     ),
     fault(
+        "streams are never volatile", MEASURING,
+        "return self._rows_of_change > _LONGEST_CHANGE * self.statistics.held_rows()", "return False",
+        f"{WHEN}::test_volatile_streams_are_measured_over_a_whole_window",
+    ),
+    fault(
+        "one change makes streams volatile", MEASURING,
+        "_LONGEST_CHANGE = 0.5", "_LONGEST_CHANGE = 0.0",
+        f"{WHEN}::test_one_sudden_change_is_measured_by_itself",
+    ),
+    fault(
+        "streams stay volatile", MEASURING,
+        "self._rows_since_jump, self._rows_of_change = None, 0", "pass",
+        f"{WHEN}::test_streams_that_no_longer_change_are_not_volatile",
+    ),
+    fault(
+        "a change of plan forgets how far the inputs were", "adaptation/statistics.py",
+        "if any(before.get(number) is not store for number, store in stores.items()):", "if True:",
+        f"{WHEN}::test_a_change_of_plan_does_not_shorten_what_can_be_measured",
+    ),
+    fault(
+        "the earliest marks are forgotten", "adaptation/statistics.py",
+        "del self._marks[1 : MOST_MARKS // 2 : 2]", "del self._marks[0]",
+        f"{WHEN}::test_many_pushes_in_a_window_can_be_measured_together",
+    ),
+    fault(
+        "migrations soon after another may last", "adaptation/migration_cost.py",
+        "possible = [cost for cost in possible if cost.is_at_once] or possible", "pass",
+        "tests/adaptation/test_migration_cost.py::test_soon_after_another_change_the_migration_is_over_at_once",
+    ),
+    fault(
         "nothing is foreseen after a sudden change", "adaptation/sampling.py",
         "return min(_MOST_GROWTH, max(1 / _MOST_GROWTH, later / increment))", "return 1.0",
         "tests/adaptation/test_sampling.py::test_after_a_sudden_change_the_sizes_to_come_are_foreseen",

@@ -8,8 +8,8 @@ as much as half a measurement, or if a change seems worthwhile by now, which onl
 Credit is limited, so that streams which keep changing do not cost more than that.
 
 After a sudden change only the latest pushes are measured, because it is taken to last. Where pushes go on changing, and
-half a window after the first change they still do, none of them says what the next ones are like (the streams are
-*restless*): then the rows of a whole window are measured, until one has passed without a sudden change.
+half a window after the first change they still do, none of them says what the next ones are like. The streams are
+*volatile* then, and the rows of a whole window are measured, until one has passed without a sudden change.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -121,7 +121,7 @@ class Measuring:
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
         held = self.statistics.held_rows()
-        if self.is_restless:
+        if self.is_volatile:
             # What windows hold is a mixture of all that comes, as if streams were steady.
             return self.statistics.measure(self.policy.sample_rows, generator, held, is_steady=True)
         # Rows from before a sudden change must not be mixed with those after it.
@@ -131,8 +131,8 @@ class Measuring:
         )
 
     @property
-    def is_restless(self) -> bool:
-        """Whether pushes have gone on changing for longer than one change takes."""
+    def is_volatile(self) -> bool:
+        """Whether streams have gone on changing for longer than one change takes."""
         return self._rows_of_change > _LONGEST_CHANGE * self.statistics.held_rows()
 
     def _follow_changes(self, push: Push) -> None:
@@ -169,7 +169,7 @@ class Measuring:
             return True
         held = self.statistics.held_rows()
         is_time = self._rows >= self.policy.measure_every * held
-        if self.is_restless and not is_time:
+        if self.is_volatile and not is_time:
             return False
         if self._budget >= cost:
             return has_changed or is_time

@@ -122,9 +122,8 @@ class _StairsJoin:
         order = [first]
         visited = 1 << first
         while len(order) < len(self._parts):
-            left = [place for place in range(len(self._parts)) if place not in order]
-            linked = [place for place in left if self.graph.are_linked(visited, 1 << place)]
-            order.append(min(linked or left, key=self._fan_outs.of))
+            left = {place: 1 << place for place in range(len(self._parts)) if place not in order}
+            order.append(min(self.graph.visitable(visited, left), key=self._fan_outs.of))
             visited |= 1 << order[-1]
         return tuple(order)
 

@@ -133,12 +133,11 @@ class Visits:
         return Batch(self._layout, batch.valid_from, batch.valid_to, references)
 
     def candidates(self, visited: int) -> list[int]:
-        """The inputs that may be visited next: those that a condition links, or all if there are none."""
+        """The inputs that may be visited next."""
         if visited not in self._candidates:
-            left = list(bits(self._graph.everything & ~visited))
-            linked = [place for place in left if self._graph.are_linked(visited, 1 << place)]
+            left = {place: 1 << place for place in bits(self._graph.everything & ~visited)}
             _make_room(self._candidates)
-            self._candidates[visited] = linked or left
+            self._candidates[visited] = self._graph.visitable(visited, left)
         return self._candidates[visited]
 
     def of(self, visited: int, place: int) -> Visit:

@@ -74,12 +74,10 @@ class MultiJoinSizes:
             visited |= 1 << place
 
     def candidates(self, visited: int) -> list[int]:
-        """The places that may be visited next: those that a condition links, or all if there are none."""
+        """The places that may be visited next."""
         if visited not in self._candidates:
-            left = list(bits(self.everything & ~visited))
-            before = self.inputs_of(visited)
-            linked = [place for place in left if self.graph.are_linked(before, self.masks[place])]
-            self._candidates[visited] = linked or left
+            left = {place: self.masks[place] for place in bits(self.everything & ~visited)}
+            self._candidates[visited] = self.graph.visitable(self.inputs_of(visited), left)
         return self._candidates[visited]
 
     def lookup(self, visited: int, place: int, coefficients: CostCoefficients) -> Replicates:

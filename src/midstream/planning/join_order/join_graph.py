@@ -206,6 +206,15 @@ class JoinGraph:
             connections(members, left, right) for members in self._wide_classes
         )
 
+    def visitable(self, visited: int, inputs: Mapping[int, int]) -> list[int]:
+        """Where tuples of a multi-way join that have these leaves may go next: to inputs that a condition links with
+        them, or to all if there are none.
+
+        ``inputs`` are those left, by their places: the leaves of each.
+        """
+        linked = [place for place, leaves in inputs.items() if self.are_linked(visited, leaves)]
+        return linked or list(inputs)
+
     def are_linked_by_equality(self, left: int, right: int) -> bool:
         """Whether a join of the two sets has an equality between them, so that it can look up its partners."""
         if left.bit_count() > right.bit_count():
