@@ -147,7 +147,7 @@ ALL = (
     ),
     fault(
         "streams are never volatile", MEASURING,
-        "return self._rows_of_change > _LONGEST_CHANGE * self.statistics.held_rows()", "return False",
+        "return self._rows_of_change > _LONGEST_CHANGE * self._held_rows", "return False",
         f"{WHEN}::test_volatile_streams_are_measured_over_a_whole_window",
     ),
     fault(
@@ -162,7 +162,7 @@ ALL = (
     ),
     fault(
         "a change of plan forgets how far the inputs were", "adaptation/statistics.py",
-        "if any(before.get(number) is not store for number, store in stores.items()):", "if True:",
+        "if any(before.get(number) is not store for number, store in self._stores.items()):", "if True:",
         f"{WHEN}::test_a_change_of_plan_does_not_shorten_what_can_be_measured",
     ),
     fault(

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from midstream.adaptation.policy import Adaptation
-from midstream.adaptation.statistics import JoinKey, Push, QueryStatistics
+from midstream.adaptation.sampling import JoinCounts
+from midstream.adaptation.statistics import JoinKey, QueryStatistics
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes
@@ -66,6 +67,8 @@ class Measuring:
         """How many rows had arrived at the last measurement since the one before."""
         self._coefficients = coefficients
         self._rows = 0
+        self._held_rows = 0
+        """How many rows the windows had after the latest push."""
         self._budget: float | None = None
         self._measurements = 0
         self._least_per_row = math.inf
@@ -97,16 +100,18 @@ class Measuring:
         push = self.statistics.latest_push()
         seconds, cost = self.push_seconds(push), self.seconds
         self._earn(seconds, rows, cost)
-        has_changed = self._is_unlike(push, self._outputs)
+        self._held_rows = self.statistics.held_rows()
+        outputs = {join: self._output(join, counts.found, rows) for join, counts in push.items()}
+        has_changed = _is_unlike(outputs, self._outputs, rows)
         if has_changed:
             self._rows_since_change = 0
-        self._follow_changes(push)
+        self._follow_changes(outputs, rows)
         if not self._is_due(cost, has_changed, expects_change):
             return None
         assert self._budget is not None
         self._budget -= cost
         self.sizes = sizes = self._measure(has_changed)
-        self._outputs = self._latest_outputs
+        self._outputs = outputs
         # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
         self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
         self.rows_arrived, self._rows = self._rows, 0
@@ -120,34 +125,32 @@ class Measuring:
     def _measure(self, has_changed: bool) -> PlanSizes:
         generator = np.random.default_rng([self.policy.seed, self._measurements])
         self._measurements += 1
-        held = self.statistics.held_rows()
         if self.is_volatile:
             # What windows hold is a mixture of all that comes, as if streams were steady.
-            return self.statistics.measure(self.policy.sample_rows, generator, held, is_steady=True)
+            return self.statistics.measure(self.policy.sample_rows, generator, self._held_rows, is_steady=True)
         # Rows from before a sudden change must not be mixed with those after it.
         least_span = self.policy.least_rows if has_changed else None
-        return self.statistics.measure(
-            self.policy.sample_rows, generator, least_span, is_steady=self._rows_since_change >= held
-        )
+        is_steady = self._rows_since_change >= self._held_rows
+        return self.statistics.measure(self.policy.sample_rows, generator, least_span, is_steady)
 
     @property
     def is_volatile(self) -> bool:
         """Whether streams have gone on changing for longer than one change takes."""
-        return self._rows_of_change > _LONGEST_CHANGE * self.statistics.held_rows()
+        return self._rows_of_change > _LONGEST_CHANGE * self._held_rows
 
-    def _follow_changes(self, push: Push) -> None:
+    def _follow_changes(self, outputs: dict[JoinKey, _Output], rows: int) -> None:
         """Note whether a push is unlike the one before, or of another plan: that was changed since streams had."""
         if self._rows_since_jump is not None:
-            self._rows_since_jump += push.rows
-            if self._rows_since_jump > self.statistics.held_rows():
+            self._rows_since_jump += rows
+            if self._rows_since_jump > self._held_rows:
                 self._rows_since_jump, self._rows_of_change = None, 0
-        has_other_plan = bool(self._latest_outputs) and not push.joins.keys() <= self._latest_outputs.keys()
-        if has_other_plan or self._is_unlike(push, self._latest_outputs):
+        has_other_plan = bool(self._latest_outputs) and not outputs.keys() <= self._latest_outputs.keys()
+        if has_other_plan or _is_unlike(outputs, self._latest_outputs, rows):
             if self._rows_since_jump is not None:
                 self._rows_of_change += self._rows_since_jump
             self._rows_since_jump = 0
-        self._latest_outputs = {join: self._output(join, counts.found, push) for join, counts in push.joins.items()}
-        for join, output in self._latest_outputs.items():
+        self._latest_outputs = outputs
+        for join, output in outputs.items():
             self._outputs.setdefault(join, output)
 
     def _earn(self, seconds: float, rows: int, cost: float) -> None:
@@ -167,8 +170,7 @@ class Measuring:
             return False
         if self.sizes is None:
             return True
-        held = self.statistics.held_rows()
-        is_time = self._rows >= self.policy.measure_every * held
+        is_time = self._rows >= self.policy.measure_every * self._held_rows
         if self.is_volatile and not is_time:
             return False
         if self._budget >= cost:
@@ -177,33 +179,32 @@ class Measuring:
             return False
         return self._excess >= cost / 2 or (expects_change is not None and expects_change(self._rows))
 
-    def push_seconds(self, push: Push) -> float:
+    def push_seconds(self, push: Mapping[JoinKey, JoinCounts]) -> float:
         """What the joins cost in a push, by the cost model."""
         total = 0.0
-        for (_, inputs), counts in push.joins.items():
+        for (_, inputs), counts in push.items():
             # As if all that enters were as wide as the wider side of a left-deep join; indexes are of single inputs.
             parts = 1 if counts.probes else inputs.bit_count() - 1
             total += counts.inserted * self._coefficients.per_tuple_in(parts)
             total += counts.probes * self._coefficients.per_probe(inputs.bit_count() - 1)
             total += counts.found * self._coefficients.per_tuple_out(inputs.bit_count())
-        return total + len(push.joins) * self._coefficients.operator
+        return total + len(push) * self._coefficients.operator
 
-    def _is_unlike(self, push: Push, outputs: Mapping[JoinKey, _Output]) -> bool:
-        """Whether the push gave a join a much larger or smaller output than this, however full windows were then."""
-        for join, counts in push.joins.items():
-            before, now = outputs.get(join), self._output(join, counts.found, push)
-            if before is None or push.rows == 0:
-                continue
-            # Tuples that have ended are dropped now and then, so how full windows are is known roughly.
-            as_before = before.per_row * push.rows
-            expected = (as_before, as_before * now.chances / before.chances)
-            if max(counts.found, *expected) >= _LEAST_JOIN_ROWS and not (
-                min(expected) / _SUDDEN <= counts.found <= max(expected) * _SUDDEN
-            ):
-                return True
-        return False
-
-    def _output(self, join: JoinKey, found: int, push: Push) -> _Output:
+    def _output(self, join: JoinKey, found: int, rows: int) -> _Output:
         _, inputs = join
-        chances = float(max(1, self.statistics.held_rows())) ** (inputs.bit_count() - 1)
-        return _Output(found / max(1, push.rows), chances)
+        return _Output(found / rows, float(max(1, self._held_rows)) ** (inputs.bit_count() - 1))
+
+
+def _is_unlike(outputs: Mapping[JoinKey, _Output], before: Mapping[JoinKey, _Output], rows: int) -> bool:
+    """Whether a join made much more or less of so many rows than before, however full windows were then."""
+    for join, now in outputs.items():
+        then = before.get(join)
+        if then is None:
+            continue
+        # Tuples that have ended are dropped now and then, so how full windows are is known roughly.
+        expected = (then.per_row, then.per_row * now.chances / then.chances)
+        if max(now.per_row, *expected) * rows >= _LEAST_JOIN_ROWS and not (
+            min(expected) / _SUDDEN <= now.per_row <= max(expected) * _SUDDEN
+        ):
+            return True
+    return False

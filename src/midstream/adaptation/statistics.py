@@ -22,7 +22,7 @@ from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes, Reduction
 from midstream.planning.join_order.reorder_joins import join_blocks
 
-__all__ = ["JoinKey", "Push", "QueryStatistics"]
+__all__ = ["JoinKey", "QueryStatistics"]
 
 MOST_MARKS = 64
 """If there are more, every second one of the earlier half is forgotten, so that they reach back as far as is needed."""
@@ -43,14 +43,6 @@ JoinKey = tuple[int, int]
 """A join of the plan in force: the number of its block, and the set of inputs that it joins."""
 
 
-@dataclass(frozen=True)
-class Push:
-    """What one push brought, and what the joins did with it."""
-
-    rows: int
-    joins: Mapping[JoinKey, JoinCounts]
-
-
 class QueryStatistics:
     """Measures the joins of the plan in force."""
 
@@ -60,6 +52,8 @@ class QueryStatistics:
         """Of the box, which may replace its operators."""
         self._samplers: list[BlockSampler] = []
         self._reductions: list[ReductionSampler] = []
+        self._stores: dict[int, RowStore] = {}
+        """The stores of the joins' inputs, by their ``id``."""
         self._marks: list[_Mark] = []
         self._own_marks = 0
         """How many of them are of the plan in force."""
@@ -71,12 +65,14 @@ class QueryStatistics:
             self._box = None
             return False
         if boxes[0] is not self._box or self._box.root is not self._root:
-            stores_before = self._stores()
+            stores_before = self._stores
             self._box, self._root = boxes[0], boxes[0].root
             self._samplers = [BlockSampler(block, self._box) for block in join_blocks(self._box.plan)]
             self._reductions = [ReductionSampler(one, self._box) for one in reducers(self._box.plan)]
+            samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
+            self._stores = {id(store): store for sampler in samplers for store in sampler.stores()}
             self._keep_marks(stores_before)
-        ends = {number: store.end for number, store in self._stores().items()}
+        ends = {number: store.end for number, store in self._stores.items()}
         if len(self._marks) == MOST_MARKS:
             del self._marks[1 : MOST_MARKS // 2 : 2]
         self._marks.append(_Mark(ends, [sampler.counts() for sampler in self._samplers]))
@@ -112,19 +108,14 @@ class QueryStatistics:
         """How many rows of the joins' inputs are inside their windows."""
         return sum(sampler.held_rows() for sampler in self._samplers)
 
-    def latest_push(self) -> Push:
-        """The push that was followed last."""
-        before, now = self._marks[-2], self._marks[-1]
-        rows = self._rows_since(before)
-        pairs = enumerate(zip(before.blocks, now.blocks, strict=True))
-        return Push(
-            rows,
-            {
-                (block, inputs): counts.since(counts_before[inputs])
-                for block, (counts_before, counts_now) in pairs
-                for inputs, counts in counts_now.items()
-            },
-        )
+    def latest_push(self) -> dict[JoinKey, JoinCounts]:
+        """What the joins did in the push that was followed last."""
+        before, now = self._marks[-2].blocks, self._marks[-1].blocks
+        return {
+            (block, inputs): counts.since(before[block][inputs])
+            for block, found in enumerate(now)
+            for inputs, counts in found.items()
+        }
 
     def measuring_seconds(self, coefficients: CostCoefficients) -> float:
         """What a measurement takes by the cost model."""
@@ -134,20 +125,12 @@ class QueryStatistics:
         rows += sum(sampler.rows_to_read() for sampler in self._reductions)
         return 2 * coefficients.operator * steps + coefficients.tuple_in / 2 * rows
 
-    def _stores(self) -> dict[int, RowStore]:
-        samplers: list[BlockSampler | ReductionSampler] = [*self._samplers, *self._reductions]
-        return {id(store): store for sampler in samplers for store in sampler.stores()}
-
     def _keep_marks(self, before: Mapping[int, RowStore]) -> None:
         """Of the marks of the plan before, keep how far its inputs were, if those of this plan are the same."""
-        stores = self._stores()
-        if any(before.get(number) is not store for number, store in stores.items()):
+        if any(before.get(number) is not store for number, store in self._stores.items()):
             self._marks.clear()
         self._marks = [_Mark(mark.ends, [{} for _ in self._samplers]) for mark in self._marks]
         self._own_marks = 0
-
-    def _rows_since(self, mark: _Mark) -> int:
-        return sum(rows for sampler in self._samplers for rows in sampler.new_rows(mark.ends))
 
     def _span(self, wanted: float) -> _Mark:
         """The latest mark since which so many rows have come, and some of every input."""
