@@ -1,5 +1,8 @@
 """Each micro-batch is in the table exactly once, whatever fails in between, and one query writes at a time."""
 
+import errno
+import fcntl
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -194,6 +197,20 @@ def test_a_table_that_is_always_busy_is_given_up(tmp_path, monkeypatch):
         driver.run(0, 1)
 
 
+def test_a_table_that_refuses_a_commit_is_not_said_to_be_busy(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    tries = []
+
+    def refused(*_, **__):
+        tries.append(1)
+        raise CommitFailedError("the table needs the feature x")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refused)
+    with pytest.raises(TableMismatch, match=r"(?s)cannot commit to the table.*needs the feature x"):
+        driver.run(0, 1)
+    assert len(tries) == 3
+
+
 def test_a_table_that_was_replaced_is_not_written_to(tmp_path):
     driver = Driver(tmp_path / "t")
     driver.run(0, 1)
@@ -225,3 +242,14 @@ def test_on_a_file_system_the_second_query_is_refused_at_once(tmp_path):
     lock.release()
     WriterLock(location).release()
     WriterLock(TableLocation.of("s3://bucket/t")).release()
+
+
+def test_on_a_file_system_without_locks_the_epoch_decides(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    location = TableLocation.of(tmp_path)
+    first, second = WriterLock(location), WriterLock(location)
+    first.release()
+    second.release()

@@ -1,8 +1,10 @@
 """What failed attempts left is removed; what could still be committed, or was once, is not."""
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
+from midstream.delta import orphans
 from midstream.delta.location import TableLocation
 from midstream.delta.orphans import LEAST_SECONDS, OrphanRemoval, find_orphans, remove_orphans
 from midstream.delta.result_files import ResultTarget, results_as_files
@@ -137,3 +139,17 @@ def test_a_driver_looks_for_orphans_from_time_to_time(tmp_path):
             found.append(batch)
             assert not (tmp_path / "t" / failed[0].name).exists()
     assert found == [0, 3]
+
+
+def test_a_driver_that_cannot_remove_orphans_does_not_try_each_time(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    times = iter([0.0, 1.0, 2.0])
+    removal = OrphanRemoval(driver.location, clock=lambda: next(times))
+
+    def failing(*_):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(orphans, "remove_orphans", failing)
+    with pytest.raises(PermissionError):
+        removal.now_and_then(DeltaTable(tmp_path / "t"))
+    assert removal.now_and_then(DeltaTable(tmp_path / "t")) == []

@@ -100,6 +100,14 @@ def test_a_table_with_other_columns_is_refused(tmp_path, there, words):
         prepare(tmp_path / "t")
 
 
+def test_a_table_whose_columns_must_not_be_null_is_refused(tmp_path):
+    """Files are not looked into when they are committed."""
+    fields = [field.with_nullable(field.name != "room") for field in SCHEMA]
+    write_deltalake(tmp_path / "t", pa.schema(fields).empty_table())
+    with pytest.raises(TableMismatch, match=r'column "room" of .* must not be NULL, but it may be in the result'):
+        prepare(tmp_path / "t")
+
+
 def test_a_table_may_have_more_columns_in_another_order(tmp_path):
     there = pa.schema({"more": pa.string(), "at": pa.timestamp("us", "UTC"), "n": pa.int64(), "room": pa.string()})
     write_deltalake(tmp_path / "t", there.empty_table())
@@ -148,6 +156,9 @@ def test_options_that_make_commits_unsafe_are_refused(monkeypatch):
         TableLocation.of("s3://bucket/t")
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "false")
     assert TableLocation.of("s3://bucket/t").address == "s3://bucket/t"
+    for name in ("MOUNT_ALLOW_UNSAFE_RENAME", "allow_unsafe_rename"):
+        with pytest.raises(BadOption, match=f"{name.upper()} is set"):
+            TableLocation.of("/t", {name: "true"})
     for path in ("", None, 3):
         with pytest.raises(BadOption, match="the path of a table is"):
             TableLocation.of(path)

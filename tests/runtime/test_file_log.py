@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from midstream.errors import BrokenRun
 from midstream.runtime.file_log import FileLog, data_files
 
 
@@ -68,8 +69,55 @@ def test_a_line_that_was_being_written_does_not_count(tmp_path, log):
 def test_an_offset_beyond_the_log_is_refused(tmp_path, log):
     write(tmp_path / "a" / "1")
     log.discover({"a": str(tmp_path / "a")})
-    with pytest.raises(ValueError, match="has 1 files of stream 'a', not 2"):
+    with pytest.raises(BrokenRun, match=r'(?s)is gone or incomplete.*has 1 files of stream "a".*that 2 were'):
         log.files("a", 0, 2)
+    log.require("a", 1)
+    with pytest.raises(BrokenRun, match="Restore the control directory"):
+        log.require("a", 2)
+
+
+def test_files_that_a_pattern_matches_twice_are_read_once(tmp_path, log):
+    files = [write(tmp_path / "in" / name, 1) for name in ("1", "2020/2", "2020/01/3")]
+    for pattern in ("in/**", "in/**/*", "in/*"):
+        assert sorted(data_files(str(tmp_path / pattern))) == sorted(files)
+    log.discover({"a": str(tmp_path / "in" / "**")})
+    assert log.count("a") == 3
+
+
+def test_what_is_not_data_is_left_alone_by_patterns_too(tmp_path):
+    """A file is written under such a name, and renamed when it is complete."""
+    data = write(tmp_path / "_in" / "1.parquet")
+    for name in ("_2.parquet", ".3.parquet", "_temporary/4.parquet", "nested/_5.parquet"):
+        write(tmp_path / "_in" / name)
+    for pattern in ("_in/*.parquet", "_in/**/*.parquet", "_in/*", "*/*.parquet"):
+        found = list(data_files(str(tmp_path / pattern)))
+        assert found == ([] if pattern.startswith("*") else [data]), pattern
+
+
+def test_a_log_that_another_process_has_added_to_is_not_changed(tmp_path, log):
+    """Two drivers, each of which sees another file first: only one of them may say which number it has."""
+    paths = {"a": str(tmp_path / "a")}
+    other = FileLog(tmp_path / "logs" / "q.jsonl")
+    first = write(tmp_path / "a" / "2", 2)
+    log.discover(paths)
+    write(tmp_path / "a" / "1", 1)
+    with pytest.raises(BrokenRun, match="another process reads the same files"):
+        other.discover(paths)
+    assert FileLog(tmp_path / "logs" / "q.jsonl").files("a", 0, 1) == [first]
+
+
+def test_a_directory_that_is_gone_again_has_no_files(tmp_path, monkeypatch):
+    data = write(tmp_path / "a" / "1")
+    write(tmp_path / "a" / "nested" / "2")
+    scandir = os.scandir
+
+    def renamed(path):
+        if str(path).endswith("nested"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", renamed)
+    assert list(data_files(str(tmp_path / "a"))) == [data]
 
 
 def test_what_is_not_data_is_left_alone(tmp_path):

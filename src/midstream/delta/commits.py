@@ -41,6 +41,8 @@ WRITER = "midstream"
 """The application id under which a table counts its writers."""
 _ATTEMPTS = 100
 """How often others may commit first: each time one of them makes progress."""
+_MOST_REFUSALS = 3
+"""How often a commit may fail though nobody else has committed."""
 _METADATA = "midstream.writer"
 
 
@@ -73,9 +75,16 @@ class _Commits:
     def _commit(self, label: str, files: Sequence[ResultFile]) -> bool:
         """Add the files in one transaction, unless it is there already; whether it was made now."""
         mark = f"{self._mark} {label}"
+        failure: CommitFailedError | None = None
+        refused = 0
         for _ in range(_ATTEMPTS):
             before = self._table.version()
             self._refresh()
+            refused = refused + 1 if failure is not None and self._table.version() == before else 0
+            if refused == _MOST_REFUSALS:
+                raise TableMismatch(
+                    f"cannot commit to the table {self._location.address}", detail=f"{failure}."
+                ) from failure
             if self._table.version() > before and self._is_there(mark):
                 # The storage reported a failure, but the commit was written.
                 return True

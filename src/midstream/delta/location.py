@@ -15,7 +15,8 @@ from midstream.errors import BadOption
 
 __all__ = ["TableLocation"]
 
-_UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
+_UNSAFE = ("AWS_S3_ALLOW_UNSAFE_RENAME", "MOUNT_ALLOW_UNSAFE_RENAME", "ALLOW_UNSAFE_RENAME")
+"""Options of delta-rs by which commits no longer exclude each other: in S3, and on file systems."""
 
 
 class TableLocation(msgspec.Struct, frozen=True):
@@ -38,12 +39,13 @@ class TableLocation(msgspec.Struct, frozen=True):
             )
         options = {str(name): str(value) for name, value in (storage_options or {}).items()}
         given = {name.upper(): value for name, value in {**os.environ, **options}.items()}
-        if given.get(_UNSAFE, "").lower() in ("1", "true", "yes", "on", "y", "t"):
-            raise BadOption(
-                f"the storage option {_UNSAFE} is set",
-                detail="With it, two writers of a table can overwrite each other's commits.",
-                hint="Remove it: delta-rs commits by conditional writes, which S3 supports.",
-            )
+        for name in _UNSAFE:
+            if given.get(name, "").lower() in ("1", "true", "yes", "on", "y", "t"):
+                raise BadOption(
+                    f"the storage option {name} is set",
+                    detail="With it, two writers of a table can overwrite each other's commits.",
+                    hint="Remove it: delta-rs commits by conditional writes, which S3 supports, and by hard links.",
+                )
         address = os.fspath(path)
         if address.startswith("file:"):
             address = unquote(urlsplit(address).path)

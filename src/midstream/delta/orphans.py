@@ -84,7 +84,8 @@ class OrphanRemoval:
         began = self._clock()
         if self._next is not None and began < self._next:
             return []
-        removed = remove_orphans(table, self._location)
-        ended = self._clock()
-        self._next = ended + max(LEAST_SECONDS, (ended - began) / SHARE)
-        return removed
+        try:
+            return remove_orphans(table, self._location)
+        finally:
+            ended = self._clock()
+            self._next = ended + max(LEAST_SECONDS, (ended - began) / SHARE)

@@ -137,6 +137,11 @@ def check_fits(
                 detail=f"In the result it is {_shown(field['type'])}.",
                 hint="Use another table, or CAST in the select list.",
             )
+        if field["nullable"] and not there[name]["nullable"]:
+            raise TableMismatch(
+                f'column "{name}" of {where} must not be NULL, but it may be in the result',
+                hint="Use another table, or drop the constraint.",
+            )
     lacking = [name for name, field in there.items() if name not in wanted and not field["nullable"]]
     if lacking:
         raise TableMismatch(

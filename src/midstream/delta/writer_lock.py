@@ -1,7 +1,7 @@
 """On a file system, a table has a lock: a second query is refused before it does anything, and the first one goes on.
 
 The lock is held by the process that runs the query, for as long as it lives, however it ends. In an object store there
-is none; there the epoch in the table decides (``commits``).
+is none, nor on some network file systems; there the epoch in the table decides (``commits``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WriterLock:
         file = open_regular(path, "a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.close()
             holder = read_text(path).strip()
             raise TableConflict(
@@ -38,6 +38,10 @@ class WriterLock:
                 detail="A table has one writer at a time.",
                 hint="Stop it first, or write to another table.",
             ) from None
+        except OSError:
+            # The file system has no locks: there, too, the epoch decides.
+            file.close()
+            return
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

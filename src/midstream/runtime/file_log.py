@@ -7,15 +7,22 @@ a stream is then a number of files. A line of the log is on the disk before an o
 Files that are there when the query looks are numbered in their order; one that appears later comes after them, however
 old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Names that
 begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is complete.
+
+One process numbers files. If another one has added to the log, or if the log has fewer files than were read, the query
+stops: other numbers for the same files would skip some and repeat others.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import glob
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from midstream.errors import BrokenRun
 
 __all__ = ["FileLog", "data_files"]
 
@@ -39,10 +46,18 @@ class FileLog:
 
     def files(self, stream: str, start: int, end: int) -> list[str]:
         """The files of a stream after the first ``start``, up to ``end``."""
-        found = self._files.get(stream, [])[start:end]
-        if len(found) < end - start:
-            raise ValueError(f"{self._path} has {self.count(stream)} files of stream {stream!r}, not {end}")
-        return found
+        self.require(stream, end)
+        return self._files.get(stream, [])[start:end]
+
+    def require(self, stream: str, count: int) -> None:
+        """Refuse a log that has fewer files of a stream than were read."""
+        if self.count(stream) < count:
+            raise BrokenRun(
+                f"the log of the files that were read, {self._path}, is gone or incomplete",
+                detail=f'It has {self.count(stream)} files of stream "{stream}"; the checkpoint says that {count} were '
+                "read.",
+                hint="Restore the control directory, or start the query with a new checkpoint.",
+            )
 
     def discover(self, paths: dict[str, str]) -> None:
         """Number the files that are new, given where each stream's are: a directory, a file or a pattern."""
@@ -62,6 +77,15 @@ class FileLog:
     def _append(self, lines: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+            # Not every file system has locks; what another process has added is seen a moment later there.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(self._end)
+            if b"\n" in file.read():
+                raise BrokenRun(
+                    f"another process reads the same files, and has added to {self._path}",
+                    hint="Stop one of the two queries; the other one can be started again.",
+                )
             file.seek(self._end)
             file.truncate()
             file.write(lines)
@@ -73,27 +97,53 @@ class FileLog:
 def data_files(path: str) -> Iterator[str]:
     """The data files of a directory, file or pattern on this machine, sorted by name within each directory.
 
-    Nested directories are read too, links to directories are not: they may lead back.
+    Nested directories are read too, links to directories are not: they may lead back. A pattern may match a directory
+    and the files in it: each comes once.
     """
-    is_pattern = glob.has_magic(path) and not os.path.exists(path)
-    for found in sorted(glob.glob(path, recursive=True)) if is_pattern else [path]:
-        if os.path.isdir(found):
-            yield from _inside(found)
-        elif os.path.isfile(found):
-            yield found
+    if glob.has_magic(path) and not os.path.exists(path):
+        found = [match for match in sorted(glob.glob(path, recursive=True)) if not _is_hidden(match, path)]
+        yield from dict.fromkeys(os.path.normpath(file) for match in found for file in _below(match))
+    else:
+        yield from _below(path)
+
+
+def _is_hidden(match: str, pattern: str) -> bool:
+    """Whether a match of the pattern has a name that is not data; those that the pattern spells out are."""
+    spelled_out = 0
+    for part in Path(pattern).parts:
+        if glob.has_magic(part):
+            break
+        spelled_out += 1
+    return any(_is_no_data(part) for part in Path(match).parts[spelled_out:])
+
+
+def _is_no_data(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _below(path: str) -> Iterator[str]:
+    if os.path.isdir(path):
+        yield from _inside(path)
+    elif os.path.isfile(path):
+        yield path
 
 
 def _inside(folder: str) -> Iterator[str]:
     nested = []
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.startswith(("_", ".")):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                nested.append(entry.path)
-            elif entry.is_file():
-                # A named pipe is neither: opening it would wait for somebody to write into it.
-                yield entry.path
+    try:
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        # It was removed or renamed a moment ago.
+        return
+    for entry in entries:
+        if _is_no_data(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            nested.append(entry.path)
+        elif entry.is_file():
+            # A named pipe is neither: opening it would wait for somebody to write into it.
+            yield entry.path
     for inner in nested:
         yield from _inside(inner)
 

@@ -48,11 +48,15 @@ def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays(columns, names=names)
     except FileNotFoundError:
         raise UnreadableFile(
-            f"the file {path} is gone", hint="Keep the files of a stream until they have been read."
+            f"the file {path} is gone",
+            detail="The files of a stream must be kept until they have been read.",
+            hint="Restore it, or put an empty table in its place under the same name, then resume.",
         ) from None
     except (pa.ArrowInvalid, OSError) as problem:
         raise UnreadableFile(
-            f"cannot read the file {path}", detail=f"{problem}", hint="Fix or remove it, then resume."
+            f"cannot read the file {path}",
+            detail=f"{problem}",
+            hint="Put a complete file in its place, or an empty table to skip it, under the same name; then resume.",
         ) from None
 
 
@@ -68,5 +72,5 @@ def _column(batch: pa.RecordBatch, name: str | None, declared: pa.DataType, path
     array = batch.column(name)
     try:
         return as_type(array, declared)
-    except pa.ArrowInvalid as problem:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise BadStreamDeclaration(f'column "{name}" of "{path}" is not {declared}: {problem}') from None

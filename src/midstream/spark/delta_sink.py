@@ -125,6 +125,7 @@ class DeltaBackfill(_Table):
     ) -> None:
         """Under the same name of an application, results are written once, however often it is tried."""
         super().__init__(path, schema, partition_by, properties, storage_options)
+        self._is_named = application is not None
         named = uuid.uuid4().hex if application is None else hashlib.sha256(application.encode()).hexdigest()[:32]
         self.application = named
         self.target = TableTarget(self._location, None, tuple(partition_by))
@@ -136,15 +137,25 @@ class DeltaBackfill(_Table):
 
     def write(self, files: DataFrame) -> None:
         """Run the query that gives the files, and commit these."""
+        written: list[ResultFile] = []
         try:
             written = [msgspec.json.decode(row.file, type=ResultFile) for row in files.collect()]
             commit_backfill(self._table, self._location, self._schema, self._partition_by, self.application, written)
         except Exception:
             with contextlib.suppress(Exception):
-                self._table.update_incremental()
-                if not self.is_complete:
-                    remove_files_of(self._table, self._location, self.application)
+                self._remove(written)
             raise
+
+    def _remove(self, written: Sequence[ResultFile]) -> None:
+        """Remove what this attempt has left, if that is known: another one may be about to commit its own files."""
+        self._table.update_incremental()
+        if self.is_complete:
+            return
+        if self._is_named:
+            for file in written:
+                self._location.remove_file(file.name)
+        else:
+            remove_files_of(self._table, self._location, self.application)
 
 
 # Locks of tables that queries of this process write to

@@ -167,6 +167,8 @@ class _FileOffsets:
     def latest(self, start: dict[str, Any], is_limited: bool = True) -> dict[str, Any]:
         """Where the next micro-batch ends, with as many files of each stream as it may have."""
         log = self._log(start["log"])
+        for source in self._sources:
+            log.require(source.stream, start["files"].get(source.stream, 0))
         if self._last is None:
             log.discover({source.stream: source.path for source in self._sources})
         known = self._last or {source.stream: log.count(source.stream) for source in self._sources}
