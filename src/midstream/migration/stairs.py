@@ -83,6 +83,29 @@ class _Traffic(NamedTuple):
         return _Traffic(*(now - then for now, then in zip(self, before, strict=True)))
 
 
+class _Push(NamedTuple):
+    """What a push brought to a join, and what the join made of new tuples of its left and of its right input."""
+
+    left: int
+    right: int
+    made: tuple[float, float] | None
+    """None while a state of the join is incomplete: how many tuples belong there is not known."""
+
+    @staticmethod
+    def of(join: JoinOperator, traffic: _Traffic) -> _Push:
+        """Divide what was produced: a join counts all of it.
+
+        New tuples of either side meet what the other side holds, so their shares follow from both. Otherwise a join
+        would seem to have fewer partners for each tuple of its left input, the more of them there are.
+        """
+        left, right = join.sides
+        if left.incomplete is not None or right.incomplete is not None:
+            return _Push(traffic.left, traffic.right, None)
+        by_left, by_right = traffic.left * right.state_rows, traffic.right * left.state_rows
+        share = by_left / (by_left + by_right) if by_left + by_right else 0.0
+        return _Push(traffic.left, traffic.right, (traffic.produced * share, traffic.produced * (1 - share)))
+
+
 class _StairsJoin:
     """A multi-way join that STAIRs route: its parts, their current order, and what is known of their fan-outs."""
 
@@ -95,20 +118,25 @@ class _StairsJoin:
         self._arrivals = [0.0] * len(plan.parts)
         """By part: how many tuples of it arrive in a push, with a memory that decays."""
 
-    def observe(self, traffic: Mapping[JoinKey, _Traffic]) -> None:
+    def observe(self, pushes: Mapping[JoinKey, _Push]) -> None:
         """Learn from what each join got and produced in a push."""
         first, *others = self.order
         block, below = self.key[0], self._parts[first]
         for position, place in enumerate(others):
             below = below | self._parts[place]
-            push = traffic.get((block, below), _Traffic(0, 0, 0))
+            push = pushes.get((block, below))
+            if push is None:
+                continue
             self._note_arrivals(place, push.right)
             if position == 0:
                 self._note_arrivals(first, push.left)
-                if push.right:
-                    self._fan_outs.note(first, push.right, push.produced)
+            if push.made is None:
+                continue
+            from_left, from_right = push.made
+            if position == 0 and push.right:
+                self._fan_outs.note(first, push.right, from_right)
             if push.left:
-                self._fan_outs.note(place, push.left, push.produced)
+                self._fan_outs.note(place, push.left, from_left)
 
     def better_order(self, share: float) -> tuple[int, ...] | None:
         """An order that costs less than this share of what the current one does, if there is one."""
@@ -202,9 +230,12 @@ class StairsBox(PlanBox):
 
     def _observe(self) -> None:
         before, self._counted = self._counted, self._traffic()
-        pushed = {key: now.since(before[key]) for key, now in self._counted.items()}
+        pushes = {
+            key: _Push.of(operator, self._counted[key].since(before[key]))
+            for key, operator in self._operators_by_key.items()
+        }
         for join in self._routed:
-            join.observe(pushed)
+            join.observe(pushes)
 
     def _reconsider(self) -> None:
         """Change the order of joins for which another one is clearly better."""

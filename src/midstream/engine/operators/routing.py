@@ -70,7 +70,7 @@ class FanOuts:
         """The fan-out of an input."""
         return self._returns[place] / self._visits[place]
 
-    def note(self, place: int, rows_in: int, rows_out: int) -> None:
+    def note(self, place: int, rows_in: int, rows_out: float) -> None:
         """Learn that so many tuples have visited an input, and how many came of them."""
         kept = 0.5 ** (rows_in / _MEMORY_TUPLES)
         self._visits[place] = kept * self._visits[place] + rows_in
