@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -136,6 +138,20 @@ def test_frequent_changes_lead_to_braces_and_rare_ones_back_to_a_tree():
         proposal = consider(deciding, sizes(ab=80_000, bc=200_000), plan)
         plan = plan if proposal is None else proposal.plan
     assert "MultiJoin" not in str(plan)
+
+
+def test_sizes_of_whole_windows_need_no_braces_for_frequent_changes():
+    """They are those of a mixture: the tree that is the best for it need not be changed."""
+    deciding = controller(regret=0, longest_pause=10.0)
+    for _ in range(4):
+        for plan, ab, bc in (("a b c", 200_000, 80_000), ("a (b c)", 80_000, 200_000)):
+            consider(deciding, sizes(ab=ab, bc=bc), plan)
+    mixture = sizes(ab=120_000, bc=100_000)
+    proposal = consider(deciding, mixture, "a b c")
+    assert proposal is not None and "MultiJoin" in str(proposal.plan)
+    proposal = consider(deciding, replace(mixture, are_of_windows=True), "a b c")
+    assert proposal is None or "MultiJoin" not in str(proposal.plan)
+    assert deciding.decisions[-1].changing == 0
 
 
 def test_recent_changes_survive_a_restart_and_a_withdrawn_one_does_not_count():

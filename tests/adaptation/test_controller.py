@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -62,6 +64,32 @@ def test_a_plan_is_changed_when_the_time_lost_exceeds_the_cost_of_the_change():
     assert all(outcome.outcome == "kept" and "does not yet exceed" in outcome.reason for outcome in outcomes[:-1])
     assert all(outcome.regret_at_next < outcome.migration for outcome in outcomes[:-1])
     assert QUERY.chosen(proposal.plan) == proposal.plan
+
+
+def growing(measured: PlanSizes, ab: float) -> PlanSizes:
+    """The same sizes just after a sudden change: a and b will have so many times as many pairs."""
+    ((identity, block),) = measured.blocks.items()
+    pair = sum(1 << block.names.index(name) for name in "ab")
+    return replace(measured, blocks={identity: replace(block, growth={pair: ab})})
+
+
+def test_after_a_sudden_change_the_next_rows_are_expected_to_lose_more():
+    steady, changed = controller(), controller()
+    consider(steady, sizes(ab=20_000, bc=1_000))
+    # A ninth of the window is new with every span, so that a ninth of the growth is to come with the next one.
+    consider(changed, growing(sizes(ab=20_000, bc=1_000), ab=19.0))
+    now, later = steady.decisions[-1], changed.decisions[-1]
+    assert later.regret == now.regret > 0
+    assert now.expected_loss == pytest.approx(now.regret)
+    assert 2.5 * now.expected_loss < later.expected_loss < 3.5 * now.expected_loss
+
+
+def test_a_change_that_is_not_worthwhile_is_not_expected():
+    """However much was lost: only the gates besides the regret stop it, and these do not depend on further rows."""
+    for least_gain, is_expected in ((1.2, True), (1e6, False)):
+        deciding = controller(least_gain=least_gain)
+        consider(deciding, sizes(ab=20_000, bc=1_000))
+        assert deciding.expects_change(10_000_000) == is_expected
 
 
 def test_the_cheapest_plan_is_kept():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TypeVar
@@ -244,7 +245,7 @@ def test_after_a_sudden_change_the_sizes_to_come_are_foreseen():
     """In one push after the change, a join makes a tenth of what it will make when the window is full of such rows."""
     query, generator = chain(window=1000), np.random.default_rng(7)
 
-    def after(pushes: int) -> tuple[float, float]:
+    def after(pushes: int) -> tuple[float, float, float]:
         run, statistics = query.run_locally("(c d) b a"), QueryStatistics()
         for push in range(12 + pushes):
             # Many pairs of a and b from the twelfth push on, few before; all others as they are.
@@ -260,12 +261,15 @@ def test_after_a_sudden_change_the_sizes_to_come_are_foreseen():
         names = next(iter(sizes.blocks.values())).names
         pair = 1 << names.index("a") | 1 << names.index("b")
         return tuple(
-            float(next(iter(found.blocks.values())).increments[pair].mean()) for found in (sizes, sizes.when_settled())
+            float(next(iter(found.blocks.values())).increments[pair].mean())
+            for found in (sizes, sizes.later(1.0), sizes.later(math.inf))
         )
 
-    now, to_come = after(pushes=1)
-    settled, still = after(pushes=12)
+    now, soon, to_come = after(pushes=1)
+    next_push, *_ = after(pushes=2)
+    settled, _, still = after(pushes=12)
     assert now < settled / 5
+    assert next_push > 2 * now and soon == pytest.approx(next_push, rel=0.3)
     assert to_come == pytest.approx(settled, rel=0.3)
     assert still == pytest.approx(settled, rel=0.3)
 

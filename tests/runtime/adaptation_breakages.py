@@ -107,7 +107,7 @@ ALL = (
     ),
     fault(
         "what will be lost until the next decision does not count", CONTROLLER,
-        "soon = saving * compared.latest_rows", "soon = 0.0",
+        "soon = self._lost_soon(plan, saving, compared)", "soon = 0.0",
         "tests/adaptation/test_controller.py::test_a_plan_is_changed_when_the_time_lost_exceeds_the_cost_of_the_change",
     ),
     fault(
@@ -131,23 +131,53 @@ ALL = (
         "tests/adaptation/test_hot_keys.py",
     ),
     fault(
+        "the next rows are expected to lose as much as the latest", CONTROLLER,
+        "sizes = compared.sizes.later(1.0)", "sizes = compared.sizes",
+        "tests/adaptation/test_controller.py::test_after_a_sudden_change_the_next_rows_are_expected_to_lose_more",
+    ),
+    fault(
+        "sizes one span later are those of full windows", "planning/cost/sizes.py",
+        "if math.isinf(spans):", "if True:",
+        "tests/adaptation/test_sampling.py::test_after_a_sudden_change_the_sizes_to_come_are_foreseen",
+    ),
+    fault(
+        "changes that other gates stop are measured again and again", CONTROLLER,
+        "cost.seconds if cost is not None and is_worthwhile else None", "cost.seconds if cost is not None else None",
+        "tests/adaptation/test_controller.py::test_a_change_that_is_not_worthwhile_is_not_expected",
+    ),
+    fault(
+        "sizes of whole windows do not count as such", CONTROLLER,
+        "0.0 if any(sizes.are_of_windows for sizes in cells) else ", "",
+        "tests/adaptation/test_braces.py::test_sizes_of_whole_windows_need_no_braces_for_frequent_changes",
+    ),
+    fault(
         "a join that becomes expensive waits for its turn", MEASURING,
-        "return self._excess >= cost / 2 or", "return False or",
+        "if self._excess >= self._patience * _LEAST_EXCESS * cost:", "if False:",
         f"{WHEN}::test_a_join_that_becomes_expensive_is_measured_at_once",
     ),
     fault(
-        "measurements on credit have no limit", MEASURING,
-        "if self._budget < -_MOST_SAVED * cost:", "if False:",
-        f"{WHEN}::test_credit_is_limited",
+        "measurements that change nothing go on", MEASURING,
+        "min(_LONGEST_PATIENCE, 2 * self._patience)", "1.0",
+        f"{WHEN}::test_measurements_that_change_nothing_become_rare",
     ),
     fault(
         "measurements cost nothing", MEASURING,
-        "self._budget -= cost", "pass",
+        "self._budget = max(0.0, self._budget - cost)", "pass",
         f"{WHEN}::test_measurements_take_their_share",
     ),
     fault(
+        "streams whose plan is changed frequently are not volatile", MEASURING,
+        "return self._plan_changes.are_frequent or self._rows_of_change", "return self._rows_of_change",
+        f"{WHEN}::test_a_plan_that_is_changed_frequently_makes_streams_volatile_for_a_while",
+    ),
+    fault(
+        "volatile streams are measured as often as others", MEASURING,
+        "if self.is_volatile and self._rows < _VOLATILE_SHARE * self._held_rows:", "if False:",
+        f"{WHEN}::test_streams_that_change_all_the_time_are_measured_twice_per_window_at_most",
+    ),
+    fault(
         "streams are never volatile", MEASURING,
-        "return self._rows_of_change > _LONGEST_CHANGE * self._held_rows", "return False",
+        "self._rows_of_change > _LONGEST_CHANGE * self._held_rows", "False",
         f"{WHEN}::test_volatile_streams_are_measured_over_a_whole_window",
     ),
     fault(

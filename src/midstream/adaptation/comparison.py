@@ -39,8 +39,13 @@ class Comparison:
 
     @property
     def saving_per_row(self) -> Replicates:
+        """What the cheapest plan would have saved."""
+        return self.saving_of(self.now, self.best)
+
+    def saving_of(self, now: PlanCost, best: PlanCost) -> Replicates:
+        """The same per row, if both plans cost so much."""
         spared = self.changing[0] - self.changing[1]
-        return (self.now.seconds - self.best.seconds) / max(1, self.sizes.rows) + spared
+        return (now.seconds - best.seconds) / max(1, self.sizes.rows) + spared
 
     def parts_that_differ(self) -> tuple[float, float]:
         """What those parts of both plans cost that the other one does not have, changes included."""

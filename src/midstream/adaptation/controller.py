@@ -5,7 +5,7 @@ measurement would have saved is added to the *regret*, less its uncertainty and 
 what will be lost until the next decision exceed the cost of the migration, the change is made. This is the best rule
 for the ski rental problem: buy on the day on which the rent paid, that day's included, would reach the price. So what
 is spent on migrations is bounded by the time that was lost without them, however the streams behave, and no horizon has
-to be guessed.
+to be guessed. After a sudden change, what will be lost is foreseen from how the sizes grow with every further push.
 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order, which is a tree or has braces. A plan with intermediate results costs more where plans had to be
@@ -71,9 +71,9 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How many tuples the migration that was proposed last, and is not over, should compute."""
     last_saving: float = 0.0
     """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
-    last_cost: float = 0.0
-    last_rows: int = 0
-    """How many rows the last consideration took to be like the next ones."""
+    last_cost: float | None = None
+    expected_loss: float = 0.0
+    """What will be lost until the next decision, as the last consideration expected."""
     changes: tuple[tuple[int, float], ...] = ()
     """The recent changes: how many rows have arrived since, and what each cost."""
     rows: int = 0
@@ -96,10 +96,10 @@ class Controller:
         self._expected: float | None = None
         self._last_saving = 0.0
         """The lower bound of the saving per row at the last consideration, if a change was possible."""
-        self._last_cost = 0.0
-        """What the change would have cost."""
-        self._last_rows = 0
-        """How many rows will arrive until the next decision, if there are as many as were measured last."""
+        self._last_cost: float | None = None
+        """What the change would have cost, if only the time that it costs was a reason against it."""
+        self._expected_loss = 0.0
+        """What will be lost until the next decision, if as many rows arrive as were measured last."""
         self._changes = RecentChanges()
         self._proposed: float | None = None
         """What the change that was proposed last costs, if it counts among the recent ones."""
@@ -118,7 +118,7 @@ class Controller:
             expected=self._expected,
             last_saving=self._last_saving,
             last_cost=self._last_cost,
-            last_rows=self._last_rows,
+            expected_loss=self._expected_loss,
             changes=self._changes.changes,
             rows=self._changes.rows,
         )
@@ -127,7 +127,8 @@ class Controller:
         """Continue where another controller was."""
         self.regret, self.is_pinned = state.regret, state.is_pinned
         self._correction, self._number, self._expected = state.correction, state.number, state.expected
-        self._last_saving, self._last_cost, self._last_rows = state.last_saving, state.last_cost, state.last_rows
+        self._last_saving, self._last_cost = state.last_saving, state.last_cost
+        self._expected_loss = state.expected_loss
         self._changes = RecentChanges(state.changes, state.rows)
         self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
 
@@ -183,6 +184,7 @@ class Controller:
         now, best = (cost.seconds / max(1, compared.sizes.rows) for cost in (compared.now, compared.best))
         is_memory_short = self._is_memory_short(compared)
         saving = lower_bound(compared.saving_per_row, policy.deviations)
+        soon, is_worthwhile = 0.0, False
         cost: MigrationCost | None = None
         outcome, proposal = "kept", None
         silent = sorted(compared.sizes.silent)
@@ -199,24 +201,29 @@ class Controller:
             )
         else:
             self.regret += self._lost(saving, compared)
+            soon = self._lost_soon(plan, saving, compared)
             cost = cheapest_migration(
                 plan, compared.best_plan, (compared.now, compared.best), compared.sizes, self.coefficients,
                 policy.strategies, policy.longest_pause, self._correction, self._changes.is_any_within(held_rows),
             )  # fmt: skip
             reason = self._objection(compared, saving, float(now.mean()), cost, is_memory_short)
+            is_worthwhile = not reason
+            if is_worthwhile and not is_memory_short:
+                assert cost is not None
+                reason = self._too_early(soon, cost)
             if not reason:
                 assert cost is not None
                 outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
                 seconds = float(now.mean()), float(best.mean())
-                reason = self._because(plan, compared, seconds, saving * compared.latest_rows, cost, is_memory_short)
+                reason = self._because(plan, compared, seconds, soon, cost, is_memory_short)
                 if outcome == "changed":
                     proposal = Proposal(compared.best_plan, cost.strategy, cost.options)
                     is_counted = has_intermediate_results(compared.best_plan)
                     self._proposed = cost.seconds + self.regret if is_counted else None
                     self._expected = self._tuples_expected(plan, compared.best_plan, cells, cost)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
-        self._last_cost = 0.0 if cost is None else cost.seconds
-        self._last_rows = compared.latest_rows
+        self._last_cost = cost.seconds if cost is not None and is_worthwhile else None
+        self._expected_loss = 0.0 if cost is None else soon
         self._number += 1
         text, best_text = compared_texts(plan, compared.best_plan)
         self.decisions.append(
@@ -232,7 +239,7 @@ class Controller:
                 seconds_best=1_000 * float(best.mean()),
                 saving=1_000 * saving,
                 regret=self.regret,
-                expected_loss=self._last_saving * self._last_rows,
+                expected_loss=self._expected_loss,
                 migration=0.0 if cost is None else cost.seconds,
                 strategy=None if cost is None else cost.strategy,
                 cell=None if numbers is None else numbers[compared.place],
@@ -266,8 +273,8 @@ class Controller:
 
     def expects_change(self, rows: int) -> bool:
         """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
-        lost = self.regret + self._last_saving * (rows + self._last_rows)
-        return self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
+        lost = self.regret + self._last_saving * rows + self._expected_loss
+        return self._last_cost is not None and self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
 
     def _lost(self, saving: float, compared: Comparison) -> float:
         """What the rows since the last consideration could have saved.
@@ -277,6 +284,17 @@ class Controller:
         """
         latest, earlier = compared.latest_rows, compared.rows - compared.latest_rows
         return max(0.0, saving) * latest + max(0.0, min(saving, self._last_saving)) * earlier
+
+    def _lost_soon(self, plan: Plan, saving: float, compared: Comparison) -> float:
+        """What will be lost until the next decision, if rows like the latest, and as many, arrive until then.
+
+        After a sudden change these meet more rows like themselves than the latest did.
+        """
+        if compared.sizes.are_changing:
+            sizes = compared.sizes.later(1.0)
+            costs = [self._cost(each, sizes) for each in (plan, compared.best_plan)]
+            saving = lower_bound(compared.saving_of(*costs), self.policy.deviations)
+        return max(0.0, saving) * compared.latest_rows
 
     def _compared(
         self, plan: Plan, cells: Sequence[PlanSizes], rows: Sequence[int], shapes: Sequence[Plan]
@@ -293,13 +311,14 @@ class Controller:
             return None
         work = [_seconds(*each) for each in zip(known, cells, weights, strict=True)]
         slowest = work.index(max(work))
-        per_row, limit = self._changes.seconds_per_row, self.policy.most_state_bytes
+        limit = self.policy.most_state_bytes
+        per_row = 0.0 if any(sizes.are_of_windows for sizes in cells) else self._changes.seconds_per_row
         candidates: dict[Plan, tuple[float, float]] = {}
         found: dict[Plan, list[PlanCost | None]] = {plan: costs}
         for one in cells:
             # After a sudden change the plan is chosen for sizes to come; whether it is worth its cost, by those of now.
             changing = per_row * one.rows
-            candidate = cheapest_plan(plan, one.when_settled(), self.coefficients, shapes, limit, changing)
+            candidate = cheapest_plan(plan, one.later(math.inf), self.coefficients, shapes, limit, changing)
             if candidate not in candidates:
                 if candidate not in found:
                     found[candidate] = [plan_cost(candidate, sizes, self.coefficients) for sizes in cells]
@@ -356,7 +375,7 @@ class Controller:
     def _objection(
         self, compared: Comparison, saving: float, now: float, cost: MigrationCost | None, is_memory_short: bool
     ) -> str:
-        """Why the change is not made; nothing if it is to be made."""
+        """Why the change is not worthwhile, however long it lasts; nothing if it is."""
         policy = self.policy
         if not is_memory_short:
             if saving <= 0:
@@ -368,14 +387,18 @@ class Controller:
                 return f"The part of the plan that changes would not become {policy.least_gain:g} times as fast."
         if cost is None:
             return "None of the strategies allowed can make the change within the pause allowed."
-        soon = saving * compared.latest_rows
-        if not is_memory_short and self.regret + soon < policy.regret * cost.seconds:
-            times = "" if policy.regret == 1 else f"{policy.regret:g} times "
-            return (
-                f"The time lost so far ({seconds_text(self.regret)}) and until the next decision ({seconds_text(soon)})"
-                f" does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
-            )
         return ""
+
+    def _too_early(self, soon: float, cost: MigrationCost) -> str:
+        """Why the change is not made yet; nothing if it is to be made."""
+        factor = self.policy.regret
+        if self.regret + soon >= factor * cost.seconds:
+            return ""
+        times = "" if factor == 1 else f"{factor:g} times "
+        return (
+            f"The time lost so far ({seconds_text(self.regret)}) and until the next decision ({seconds_text(soon)})"
+            f" does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
+        )
 
     def _because(
         self,

@@ -64,6 +64,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hot_keys: tuple[JoinKeys, ...] | None = None
     """None: they were not counted this time."""
     reductions: tuple[MeasuredReduction, ...] = ()
+    are_of_windows: bool = False
 
     @classmethod
     def of(cls, sizes: PlanSizes, hot_keys: tuple[JoinKeys, ...] | None = None) -> MeasuredSizes:
@@ -97,6 +98,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 )
                 for leaf, found in sizes.reductions.items()
             ),
+            are_of_windows=sizes.are_of_windows,
         )
 
     def sizes(self) -> PlanSizes:
@@ -118,7 +120,7 @@ class MeasuredSizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             one.input: Reduction(np.array(one.passing), np.array(one.density), one.held, one.occupancy)
             for one in self.reductions
         }
-        return PlanSizes(self.rows, blocks, self.silent, reductions)
+        return PlanSizes(self.rows, blocks, self.silent, reductions, self.are_of_windows)
 
 
 def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:

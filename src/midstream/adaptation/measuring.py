@@ -1,15 +1,18 @@
 """When a running query is measured, and what: in the process that runs it, once per cell.
 
-Measurements have a budget: a share of the time that pushes take, and half of their *excess*: what they take beyond 1.25
-times what rows have taken at the least; each measurement brings that nearer to what they take now. A measurement is due
-when a share of the rows inside their windows is new since the last one, or when a join suddenly produces much more or
-less than at the last one, as soon as the budget suffices. It is made at once, and on credit, when the excess comes to
-as much as half a measurement, or if a change seems worthwhile by now, which only the process that decides can know.
-Credit is limited, so that streams which keep changing do not cost more than that.
+Measurements have a budget: a share of the time that pushes take. A measurement is due when a share of the rows inside
+their windows is new since the last one, or when a join suddenly produces much more or less than at the last one, as
+soon as the budget suffices. Two reasons need no budget:
+
+- The *excess*: what pushes have taken since the last measurement beyond 1.25 times what rows have taken at the least.
+  When it comes to half a measurement, another plan may be worth looking for. Each measurement that did not change the
+  plan doubles how much excess the next one needs, so that they become rare where pushes simply take longer now.
+- A change that seems worthwhile by now, which only the process that decides can know.
 
 After a sudden change only the latest pushes are measured, because it is taken to last. Where pushes go on changing, and
-half a window after the first change they still do, none of them says what the next ones are like. The streams are
-*volatile* then, and the rows of a whole window are measured, until one has passed without a sudden change.
+half a window after the first change they still do, or where the plan was changed again and again lately, the latest do
+not say what the next ones are like. The streams are *volatile* then, and the rows of a whole window are measured, until
+one has passed without a sudden change.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -18,13 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from midstream.adaptation.policy import Adaptation
+from midstream.adaptation.recent_changes import RecentChanges
 from midstream.adaptation.sampling import JoinCounts
 from midstream.adaptation.statistics import JoinKey, QueryStatistics
+from midstream.algebra.plan import Plan
 from midstream.execution.executor import Executor
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.sizes import PlanSizes
@@ -35,14 +41,20 @@ _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LONGEST_CHANGE = 0.5
 """How many windows a sudden change may take: joins of several inputs produce more with every push until it is over."""
+_FREQUENT_WINDOWS = 3.0
+"""Streams are volatile if the plan was changed ``recent_changes.LEAST_CHANGES`` times within so many windows."""
+_VOLATILE_SHARE = 0.5
+"""Where whole windows are measured: the share of their rows that must be new since the last measurement."""
 _LEAST_JOIN_ROWS = 1_000
 """Joins that produce fewer tuples in a push, before and after, do not count as changed."""
 _MOST_SAVED = 4
-"""How many measurements may be saved up for, or made on credit."""
+"""How many measurements may be saved up for."""
 _USUAL = 1.25
 """A push that costs up to so many times as much per row as the cheapest one is nothing unusual."""
-_SHARE_OF_EXCESS = 0.5
-"""The share of the excess that may be spent on measurements."""
+_LEAST_EXCESS = 0.5
+"""How many measurements the excess must come to, after one that changed the plan."""
+_LONGEST_PATIENCE = 2.0**20
+"""So that a number that only ever doubles stays finite."""
 
 
 class _Output(NamedTuple):
@@ -75,6 +87,8 @@ class Measuring:
         """What a row has cost at the least."""
         self._excess = 0.0
         """What pushes have cost beyond the usual since the last measurement."""
+        self._patience = 1.0
+        """How many times as much excess the next measurement needs: measurements were of no use lately."""
         self._outputs: dict[JoinKey, _Output] = {}
         """By join: its output at the last measurement, or else in its first push."""
         self._latest_outputs: dict[JoinKey, _Output] = {}
@@ -84,6 +98,8 @@ class Measuring:
         """How many rows have arrived since a push was last unlike the one before; None: for more than a window."""
         self._rows_of_change = 0
         """How many rows had arrived by then since the first such push."""
+        self._plan = executor.plan
+        self._plan_changes = RecentChanges(windows=_FREQUENT_WINDOWS)
 
     def after_push(
         self, executor: Executor, rows: int, expects_change: Callable[[int], bool] | None = None
@@ -103,17 +119,20 @@ class Measuring:
         self._held_rows = self.statistics.held_rows()
         outputs = {join: self._output(join, counts.found, rows) for join, counts in push.items()}
         has_changed = _is_unlike(outputs, self._outputs, rows)
+        self._follow_changes(outputs, rows)
+        self._follow_plans(executor.plan, rows)
         if has_changed:
             self._rows_since_change = 0
-        self._follow_changes(outputs, rows)
+            if not self.is_volatile:
+                self._patience = 1.0
         if not self._is_due(cost, has_changed, expects_change):
             return None
         assert self._budget is not None
-        self._budget -= cost
+        self._budget = max(0.0, self._budget - cost)
         self.sizes = sizes = self._measure(has_changed)
         self._outputs = outputs
-        # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
-        self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
+        # Unless the plan will be changed: see _follow_plans.
+        self._patience, self._excess = min(_LONGEST_PATIENCE, 2 * self._patience), 0.0
         self.rows_arrived, self._rows = self._rows, 0
         return sizes
 
@@ -127,7 +146,8 @@ class Measuring:
         self._measurements += 1
         if self.is_volatile:
             # What windows hold is a mixture of all that comes, as if streams were steady.
-            return self.statistics.measure(self.policy.sample_rows, generator, self._held_rows, is_steady=True)
+            sizes = self.statistics.measure(self.policy.sample_rows, generator, self._held_rows, is_steady=True)
+            return replace(sizes, are_of_windows=True)
         # Rows from before a sudden change must not be mixed with those after it.
         least_span = self.policy.least_rows if has_changed else None
         is_steady = self._rows_since_change >= self._held_rows
@@ -135,8 +155,8 @@ class Measuring:
 
     @property
     def is_volatile(self) -> bool:
-        """Whether streams have gone on changing for longer than one change takes."""
-        return self._rows_of_change > _LONGEST_CHANGE * self._held_rows
+        """Whether streams have gone on changing for longer than one change takes, or made plans change frequently."""
+        return self._plan_changes.are_frequent or self._rows_of_change > _LONGEST_CHANGE * self._held_rows
 
     def _follow_changes(self, outputs: dict[JoinKey, _Output], rows: int) -> None:
         """Note whether a push is unlike the one before, or of another plan: that was changed since streams had."""
@@ -153,16 +173,22 @@ class Measuring:
         for join, output in outputs.items():
             self._outputs.setdefault(join, output)
 
+    def _follow_plans(self, plan: Plan, rows: int) -> None:
+        """Note whether the plan was changed before this push."""
+        self._plan_changes.advance(rows, self._held_rows)
+        if plan != self._plan:
+            self._plan_changes.note()
+            self._patience = 1.0
+        self._plan = plan
+
     def _earn(self, seconds: float, rows: int, cost: float) -> None:
         """Add to the budget what a push of so many seconds and rows allows."""
         if self._budget is None:
             # For the first measurements, when nothing has been saved yet.
             self._budget = _MOST_SAVED / 2 * cost
         self._least_per_row = min(self._least_per_row, seconds / rows)
-        excess = max(0.0, seconds - _USUAL * self._least_per_row * rows)
-        self._excess += excess
-        earned = self.policy.measure_share * seconds + _SHARE_OF_EXCESS * excess
-        self._budget = min(self._budget + earned, _MOST_SAVED * cost)
+        self._excess += max(0.0, seconds - _USUAL * self._least_per_row * rows)
+        self._budget = min(self._budget + self.policy.measure_share * seconds, _MOST_SAVED * cost)
 
     def _is_due(self, cost: float, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
         assert self._budget is not None
@@ -171,13 +197,13 @@ class Measuring:
         if self.sizes is None:
             return True
         is_time = self._rows >= self.policy.measure_every * self._held_rows
-        if self.is_volatile and not is_time:
+        if self.is_volatile and self._rows < _VOLATILE_SHARE * self._held_rows:
             return False
-        if self._budget >= cost:
-            return has_changed or is_time
-        if self._budget < -_MOST_SAVED * cost:
-            return False
-        return self._excess >= cost / 2 or (expects_change is not None and expects_change(self._rows))
+        if self._budget >= cost and (has_changed or is_time):
+            return True
+        if self._excess >= self._patience * _LEAST_EXCESS * cost:
+            return True
+        return expects_change is not None and expects_change(self._rows)
 
     def push_seconds(self, push: Mapping[JoinKey, JoinCounts]) -> float:
         """What the joins cost in a push, by the cost model."""

@@ -10,7 +10,9 @@ windows have arrived since. If there are at least :data:`LEAST_CHANGES`, what th
 lost before it) is divided by the rows of that period; so much per row is added to the cost of every plan with
 intermediate results. While no such plan is in force, the controller looks how the cheapest tree changes: when the one
 that was the cheapest no longer is, by the factor ``least_gain`` of the policy, that counts like a mean change before
-it. When changes become rare, they are forgotten, and trees are chosen again.
+it. When changes become rare, they are forgotten, and trees are chosen again. Nothing is added to costs by sizes that
+were measured over whole windows, because streams are volatile (``measuring``): these are sizes of a mixture of all that
+comes, and a tree that is the best for it need not be changed.
 
 >>> changes = RecentChanges()
 >>> for _ in range(3):
@@ -38,10 +40,14 @@ LEAST_CHANGES = 3
 class RecentChanges:
     """The changes of a query's plan that count, each with the rows that have arrived since and its seconds."""
 
-    def __init__(self, changes: Iterable[tuple[int, float]] = (), rows: int = 0) -> None:
+    def __init__(
+        self, changes: Iterable[tuple[int, float]] = (), rows: int = 0, windows: float = RECENT_WINDOWS
+    ) -> None:
         self._changes = list(changes)
         self.rows = rows
         """How many rows have arrived in the period, at most."""
+        self._windows = windows
+        """How long the period is."""
 
     @property
     def changes(self) -> tuple[tuple[int, float], ...]:
@@ -49,9 +55,14 @@ class RecentChanges:
         return tuple(self._changes)
 
     @property
+    def are_frequent(self) -> bool:
+        """Whether there were so many in the period that more are to be expected."""
+        return len(self._changes) >= LEAST_CHANGES
+
+    @property
     def seconds_per_row(self) -> float:
         """What changes have cost lately, by the rule."""
-        if len(self._changes) < LEAST_CHANGES:
+        if not self.are_frequent:
             return 0.0
         return sum(seconds for _, seconds in self._changes) / max(1, self.rows)
 
@@ -61,11 +72,11 @@ class RecentChanges:
 
     def advance(self, rows: int, held_rows: float) -> None:
         """So many rows have arrived; so many are in their windows."""
-        period = int(RECENT_WINDOWS * held_rows)
+        period = int(self._windows * held_rows)
         self.rows = min(self.rows + rows, max(period, rows))
         self._changes = [(since + rows, seconds) for since, seconds in self._changes if since + rows < period]
 
-    def note(self, seconds: float) -> None:
+    def note(self, seconds: float = 0.0) -> None:
         """A change to a plan with intermediate results has cost so much."""
         self._changes.append((0, seconds))
 

@@ -99,25 +99,24 @@ class BlockSizes:
             _derived={},
         )
 
-    def when_settled(self) -> BlockSizes:
-        """What the increments will be when all rows in the windows are like the latest.
+    def later(self, spans: float) -> BlockSizes:
+        """What the increments will be so many spans later, if the rows that arrive are like the latest.
 
-        A set grows with the pairs that link its inputs, as if these were independent of each other.
+        With every span, the windows have one more of such rows, until they have no others: after ``math.inf`` spans, at
+        the latest. A set grows with the pairs that link its inputs, as if these were independent of each other.
         """
         if not self.growth:
             return self
-        increments = {inputs: found * self._growth_of(inputs) for inputs, found in self.increments.items()}
+        growth = {pair: self._growth_within(spans, pair) for pair in self.growth}
+        increments = {inputs: found * _product_over_links(inputs, growth) for inputs, found in self.increments.items()}
         return replace(self, increments=increments, growth={}, _derived={})
 
-    def _growth_of(self, inputs: int) -> float:
-        """The product over pairs that link all inputs, those that change most first."""
-        factor, parts = 1.0, [1 << place for place in bits(inputs)]
-        for pair in sorted(self.growth, key=lambda pair: -abs(math.log(self.growth[pair]))):
-            linked = [part for part in parts if part & pair]
-            if not pair & ~inputs and len(linked) == 2:
-                factor *= self.growth[pair]
-                parts = [part for part in parts if part not in linked] + [linked[0] | linked[1]]
-        return factor
+    def _growth_within(self, spans: float, pair: int) -> float:
+        """A pair's increment grows by the same amount with every span of its window."""
+        if math.isinf(spans):
+            return self.growth[pair]
+        share_of_window = math.sqrt(math.prod(self._turnovers[place] for place in bits(pair)))
+        return 1 + (self.growth[pair] - 1) * min(1.0, spans * share_of_window)
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
@@ -222,10 +221,28 @@ class PlanSizes:
     """The aliases of inputs of which no row arrived in the span: sizes say nothing about them."""
     reductions: Mapping[str, Reduction] = field(default_factory=dict)
     """By the fingerprint of an input of joins: of a distinct or partial aggregate there, in force or possible."""
+    are_of_windows: bool = False
+    """Whether the span is a whole window, because the latest pushes do not say what the next ones are like."""
     derived: dict[str, BlockSizes | None] = field(default_factory=dict, repr=False)
     """By the identity of a block that was not measured: what follows from these sizes, as far as it was asked for."""
 
-    def when_settled(self) -> PlanSizes:
-        """What the sizes will be when all rows in the windows are like the latest."""
-        blocks = {identity: block.when_settled() for identity, block in self.blocks.items()}
+    @property
+    def are_changing(self) -> bool:
+        """Whether a sudden change has just been measured, so that later sizes differ."""
+        return any(block.growth for block in self.blocks.values())
+
+    def later(self, spans: float) -> PlanSizes:
+        """What the sizes will be so many spans later, if the rows that arrive are like the latest."""
+        blocks = {identity: block.later(spans) for identity, block in self.blocks.items()}
         return replace(self, blocks=blocks, derived={})
+
+
+def _product_over_links(inputs: int, growth: Mapping[int, float]) -> float:
+    """The growth of a set: the product over pairs that link all inputs, those that change most first."""
+    factor, parts = 1.0, [1 << place for place in bits(inputs)]
+    for pair in sorted(growth, key=lambda pair: -abs(math.log(growth[pair]))):
+        linked = [part for part in parts if part & pair]
+        if not pair & ~inputs and len(linked) == 2:
+            factor *= growth[pair]
+            parts = [part for part in parts if part not in linked] + [linked[0] | linked[1]]
+    return factor
