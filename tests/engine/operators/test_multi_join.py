@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from midstream import ContinuousQuery, Stream
+from midstream.algebra.plan import MultiJoin, Select
 from midstream.engine.operators.multi_join import MultiJoinOperator
 from midstream.engine.operators.routing import EddyRouter, FixedRouter
+from midstream.runtime.local_run import LocalRun
 from midstream.testing import compare_bags, join_intervals
 
 COLUMNS = {"a": "kx", "b": "kl", "c": "lm", "d": "mx"}
@@ -142,6 +144,43 @@ def test_states_that_braces_adopt_may_have_tuples_whose_rows_are_gone(strategy):
         difference = compare_bags(run.push(push), tree.push(push))
         assert (difference.missing, difference.repeated) == (0, 0)
     assert difference.rows == 400
+
+
+def test_a_state_that_braces_adopt_is_completed_first():
+    """The state of a and b is incomplete after the first change, and tuples of braces look up any of its keys."""
+    query = ContinuousQuery(f"{SELECT} WHERE {CHAIN}", STREAMS)
+    run, tree = query.run_locally("a (b (c d))"), query.run_locally("a (b (c d))")
+    for number, push in enumerate(pushes(8, values=3, nulls=0)):
+        if number == 3:
+            run.migrate("(a b) c d", "jisc")
+            run.migrate("{(a b) c d}", "jisc")
+        difference = compare_bags(run.push(push), tree.push(push))
+        assert (difference.missing, difference.repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS[:2])
+def test_conditions_on_one_input_may_stand_in_the_join(routing):
+    """Rules move them below it, but a plan that has them there is one, too."""
+    conditions = "a.x > 2 AND c.l < 3"
+    query = ContinuousQuery(f"{SELECT} WHERE {CHAIN} AND {conditions}", STREAMS)
+
+    def moved(node):
+        if not isinstance(node, MultiJoin):
+            return node.with_inputs(*map(moved, node.inputs))
+        selections = [below for below in node.walk() if isinstance(below, Select)]
+        windows = [next(iter(part.windows())) for part in node.parts]
+        predicates = (*node.predicates, *(selection.predicate for selection in selections))
+        return MultiJoin(tuple(windows), predicates, node.routing, node.probe_orders)
+
+    plan = moved(query.plan("{a b c d}", routing=routing))
+    assert not any(isinstance(node, Select) for node in plan.walk())
+    run, tree = LocalRun(plan, query.chosen), query.run_locally("a b c d")
+    found = 0
+    for push in pushes(8, values=5, nulls=0):
+        difference = compare_bags(run.push(push), tree.push(push))
+        assert (difference.missing, difference.repeated) == (0, 0)
+        found += difference.rows
+    assert found > 0
 
 
 def test_a_migration_does_not_end_the_counting_of_probes():
