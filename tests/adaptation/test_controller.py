@@ -84,12 +84,16 @@ def test_after_a_sudden_change_the_next_rows_are_expected_to_lose_more():
     assert 2.5 * now.expected_loss < later.expected_loss < 3.5 * now.expected_loss
 
 
-def test_a_change_that_is_not_worthwhile_is_not_expected():
-    """However much was lost: only the gates besides the regret stop it, and these do not depend on further rows."""
-    for least_gain, is_expected in ((1.2, True), (1e6, False)):
-        deciding = controller(least_gain=least_gain)
-        consider(deciding, sizes(ab=20_000, bc=1_000))
-        assert deciding.expects_change(10_000_000) == is_expected
+@pytest.mark.parametrize(
+    ("options", "is_expected"), [({}, True), ({"least_gain": 1e6}, False), ({"regret": 0, "mode": "advise"}, False)]
+)
+def test_only_a_change_that_its_cost_delays_is_expected(options, is_expected):
+    """Further rows do not change what else stops it, and what was advised need not be found out again."""
+    deciding = controller(**options)
+    consider(deciding, sizes(ab=20_000, bc=1_000))
+    assert deciding.expects_change(10_000_000) == is_expected
+    deciding.plan_changed()
+    assert not deciding.expects_change(10_000_000)
 
 
 def test_the_cheapest_plan_is_kept():
@@ -188,4 +192,4 @@ def test_bad_cost_coefficients_are_refused(seconds):
 def test_the_reason_names_the_factor_of_regret():
     deciding = controller(regret=1e6)
     consider(deciding, sizes(ab=1e6, bc=20_000))
-    assert "does not yet exceed 1e+06 times what the change costs" in deciding.decisions[-1].reason
+    assert "does not yet exceed the cost of the change (1e+06 × " in deciding.decisions[-1].reason

@@ -26,7 +26,7 @@ def failing(*_, **__):
     [
         (QueryStatistics, "follow"),
         (QueryStatistics, "measure"),
-        (Measuring, "_is_due"),
+        (Measuring, "_reason"),
         (Controller, "_compared"),
         (Controller, "_objection"),
     ],

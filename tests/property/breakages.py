@@ -399,7 +399,7 @@ JUST_IN_TIME = tuple(
          "index.is_partial = place in self._partial_inputs", "index.is_partial = False"),
     )
 )  # fmt: skip
-MULTI_JOIN, VISITS, STAIRS = "engine/operators/multi_join.py", "engine/operators/visits.py", "migration/stairs.py"
+MULTI_JOIN, VISITS = "engine/operators/multi_join.py", "engine/operators/visits.py"
 EXECUTORS = tuple(
     Breakage(name, file, right, wrong, "executors")
     for name, file, right, wrong in (

@@ -262,7 +262,7 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["query", "status"])
 def test_damaged_files_are_refused_with_a_code(directory, name):
-    for content in ("", "{", "[]", "[" * 100_000, '{"format": 6}', '{"format": 6, "a": ' * 100_000, '{"format": "6"}'):
+    for content in ("", "{", "[]", "[" * 100_000, '{"format": 7}', '{"format": 7, "a": ' * 100_000, '{"format": "7"}'):
         (directory.path / f"{name}.json").write_text(content)
         with pytest.raises(MalformedMessage, match=rf"\[M3011\] .*{name}\.json is damaged"):
             getattr(directory, name)()

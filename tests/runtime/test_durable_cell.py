@@ -806,7 +806,7 @@ def test_what_a_migration_did_is_known_after_a_restart():
 
 def test_files_that_are_no_commands_reach_no_cell():
     cluster = SimulatedCluster(TRIPLE, STREAMS)
-    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 6, "number": 2}'), ("command", 3, b"\xff")]
+    received = [("command", 1, b"{}"), ("command", 2, b'{"format": 7, "number": 2}'), ("command", 3, b"\xff")]
     commands, packs = cell_operator._received(cluster._frames(received))
     assert (commands, packs) == ([], [])
 

@@ -331,7 +331,7 @@ def test_the_log_is_bounded_and_a_torn_line_is_nothing(tmp_path, monkeypatch, ca
     path = tmp_path / "adaptation.jsonl"
     known = driver.control.adaptation()
     with path.open("a") as file:
-        file.write('{"format": 9}\nnonsense\n{"format": 6, "query"')
+        file.write('{"format": 9}\nnonsense\n{"format": 7, "query"')
     assert driver.control.adaptation() == known
     again = Driver(tmp_path)
     again.takes(batches=29, query="q1")

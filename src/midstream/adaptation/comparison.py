@@ -39,11 +39,11 @@ class Comparison:
 
     @property
     def saving_per_row(self) -> Replicates:
-        """What the cheapest plan would have saved."""
+        """What one row would have saved with the cheapest plan."""
         return self.saving_of(self.now, self.best)
 
     def saving_of(self, now: PlanCost, best: PlanCost) -> Replicates:
-        """The same per row, if both plans cost so much."""
+        """What one row would save if the two plans cost this much."""
         spared = self.changing[0] - self.changing[1]
         return (now.seconds - best.seconds) / max(1, self.sizes.rows) + spared
 

@@ -5,7 +5,8 @@ measurement would have saved is added to the *regret*, less its uncertainty and 
 what will be lost until the next decision exceed the cost of the migration, the change is made. This is the best rule
 for the ski rental problem: buy on the day on which the rent paid, that day's included, would reach the price. So what
 is spent on migrations is bounded by the time that was lost without them, however the streams behave, and no horizon has
-to be guessed. After a sudden change, what will be lost is foreseen from how the sizes grow with every further push.
+to be guessed. After a sudden change, what will be lost is foreseen from how the sizes will grow with the next rows;
+that is right if the change lasts, as it is taken to.
 
 The cheapest plan is the best of all shapes of the query (where distinct and partial aggregates stand), each in its
 cheapest join order, which is a tree or has braces. A plan with intermediate results costs more where plans had to be
@@ -37,7 +38,12 @@ from midstream.adaptation.migration_cost import MigrationCost, cheapest_migratio
 from midstream.adaptation.policy import Adaptation
 from midstream.adaptation.recent_changes import RecentChanges
 from midstream.algebra.plan import Plan
-from midstream.planning.cost.cheapest_plan import cheapest_plan, cheapest_tree_plan, has_intermediate_results
+from midstream.planning.cost.cheapest_plan import (
+    cheapest_plan,
+    cheapest_tree_plan,
+    has_intermediate_results,
+    routes_itself,
+)
 from midstream.planning.cost.coefficients import CostCoefficients
 from midstream.planning.cost.explain_cost import bytes_text
 from midstream.planning.cost.plan_cost import PlanCost, plan_cost
@@ -70,10 +76,12 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     expected: float | None = None
     """How many tuples the migration that was proposed last, and is not over, should compute."""
     last_saving: float = 0.0
-    """The lower bound of the saving per row at the last consideration, if a change was possible; and its cost."""
-    last_cost: float | None = None
+    """The lower bound of the saving per row at the last consideration, if a change was possible."""
+    delayed_cost: float | None = None
+    """What the change would have cost, if it was put off because of that."""
     expected_loss: float = 0.0
-    """What will be lost until the next decision, as the last consideration expected."""
+    """What so many further rows will lose, as the last consideration expected."""
+    expected_rows: int = 0
     changes: tuple[tuple[int, float], ...] = ()
     """The recent changes: how many rows have arrived since, and what each cost."""
     rows: int = 0
@@ -96,10 +104,11 @@ class Controller:
         self._expected: float | None = None
         self._last_saving = 0.0
         """The lower bound of the saving per row at the last consideration, if a change was possible."""
-        self._last_cost: float | None = None
-        """What the change would have cost, if only the time that it costs was a reason against it."""
+        self._delayed_cost: float | None = None
+        """What the change would have cost, if it was put off because of that."""
         self._expected_loss = 0.0
-        """What will be lost until the next decision, if as many rows arrive as were measured last."""
+        """What will be lost until the next decision, if as many rows arrive as were measured last: so many."""
+        self._expected_rows = 0
         self._changes = RecentChanges()
         self._proposed: float | None = None
         """What the change that was proposed last costs, if it counts among the recent ones."""
@@ -117,8 +126,9 @@ class Controller:
             number=self._number,
             expected=self._expected,
             last_saving=self._last_saving,
-            last_cost=self._last_cost,
+            delayed_cost=self._delayed_cost,
             expected_loss=self._expected_loss,
+            expected_rows=self._expected_rows,
             changes=self._changes.changes,
             rows=self._changes.rows,
         )
@@ -127,8 +137,8 @@ class Controller:
         """Continue where another controller was."""
         self.regret, self.is_pinned = state.regret, state.is_pinned
         self._correction, self._number, self._expected = state.correction, state.number, state.expected
-        self._last_saving, self._last_cost = state.last_saving, state.last_cost
-        self._expected_loss = state.expected_loss
+        self._last_saving, self._delayed_cost = state.last_saving, state.delayed_cost
+        self._expected_loss, self._expected_rows = state.expected_loss, state.expected_rows
         self._changes = RecentChanges(state.changes, state.rows)
         self.decisions = deque(decisions, maxlen=MOST_DECISIONS)
 
@@ -153,7 +163,8 @@ class Controller:
 
     def plan_changed(self) -> None:
         """The plan was replaced, by this controller or by a person: what was lost before no longer counts."""
-        self.regret = self._last_saving = 0.0
+        self.regret = self._last_saving = self._expected_loss = 0.0
+        self._delayed_cost = None
         if self._proposed is not None:
             self._changes.note(self._proposed)
         self._proposed = None
@@ -184,7 +195,7 @@ class Controller:
         now, best = (cost.seconds / max(1, compared.sizes.rows) for cost in (compared.now, compared.best))
         is_memory_short = self._is_memory_short(compared)
         saving = lower_bound(compared.saving_per_row, policy.deviations)
-        soon, is_worthwhile = 0.0, False
+        soon, is_delayed = 0.0, False
         cost: MigrationCost | None = None
         outcome, proposal = "kept", None
         silent = sorted(compared.sizes.silent)
@@ -192,6 +203,8 @@ class Controller:
             reason = f"No row of {', '.join(silent)} has arrived lately, so nothing is known about the next ones."
         elif sum(sizes.rows for sizes in cells) < policy.least_rows:
             reason = "Too few rows have arrived for a decision."
+        elif compared.best_plan == plan and routes_itself(plan):
+            reason = "The plan routes rows by an eddy or STAIRs, and is not compared with others."
         elif compared.best_plan == plan:
             reason = "The plan in force is the cheapest."
         elif float(compared.saving_per_row.mean()) <= 0 and not is_memory_short:
@@ -207,10 +220,10 @@ class Controller:
                 policy.strategies, policy.longest_pause, self._correction, self._changes.is_any_within(held_rows),
             )  # fmt: skip
             reason = self._objection(compared, saving, float(now.mean()), cost, is_memory_short)
-            is_worthwhile = not reason
-            if is_worthwhile and not is_memory_short:
+            if not reason and not is_memory_short:
                 assert cost is not None
                 reason = self._too_early(soon, cost)
+                is_delayed = bool(reason)
             if not reason:
                 assert cost is not None
                 outcome = "changed" if policy.mode == "auto" and not self.is_pinned else "advised"
@@ -222,8 +235,9 @@ class Controller:
                     self._proposed = cost.seconds + self.regret if is_counted else None
                     self._expected = self._tuples_expected(plan, compared.best_plan, cells, cost)
         self._last_saving = 0.0 if cost is None else max(0.0, saving)
-        self._last_cost = cost.seconds if cost is not None and is_worthwhile else None
+        self._delayed_cost = cost.seconds if cost is not None and is_delayed else None
         self._expected_loss = 0.0 if cost is None else soon
+        self._expected_rows = compared.latest_rows
         self._number += 1
         text, best_text = compared_texts(plan, compared.best_plan)
         self.decisions.append(
@@ -272,9 +286,11 @@ class Controller:
         )
 
     def expects_change(self, rows: int) -> bool:
-        """Whether so many further rows, if they are like those measured last, make a change worthwhile."""
-        lost = self.regret + self._last_saving * rows + self._expected_loss
-        return self._last_cost is not None and self._last_saving > 0 and lost >= self.policy.regret * self._last_cost
+        """Whether so many further rows, if they are like those measured last, make a delayed change worthwhile."""
+        if self._delayed_cost is None:
+            return False
+        soon = self._expected_loss * min(1.0, rows / max(1, self._expected_rows))
+        return self.regret + self._last_saving * rows + soon >= self.policy.regret * self._delayed_cost
 
     def _lost(self, saving: float, compared: Comparison) -> float:
         """What the rows since the last consideration could have saved.
@@ -291,7 +307,7 @@ class Controller:
         After a sudden change these meet more rows like themselves than the latest did.
         """
         if compared.sizes.are_changing:
-            sizes = compared.sizes.later(1.0)
+            sizes = compared.sizes.later(compared.latest_rows / max(1, compared.sizes.rows))
             costs = [self._cost(each, sizes) for each in (plan, compared.best_plan)]
             saving = lower_bound(compared.saving_of(*costs), self.policy.deviations)
         return max(0.0, saving) * compared.latest_rows
@@ -312,7 +328,7 @@ class Controller:
         work = [_seconds(*each) for each in zip(known, cells, weights, strict=True)]
         slowest = work.index(max(work))
         limit = self.policy.most_state_bytes
-        per_row = 0.0 if any(sizes.are_of_windows for sizes in cells) else self._changes.seconds_per_row
+        per_row = 0.0 if cells[slowest].are_of_windows else self._changes.seconds_per_row
         candidates: dict[Plan, tuple[float, float]] = {}
         found: dict[Plan, list[PlanCost | None]] = {plan: costs}
         for one in cells:
@@ -394,10 +410,10 @@ class Controller:
         factor = self.policy.regret
         if self.regret + soon >= factor * cost.seconds:
             return ""
-        times = "" if factor == 1 else f"{factor:g} times "
+        times = "" if factor == 1 else f"{factor:g} × "
         return (
             f"The time lost so far ({seconds_text(self.regret)}) and until the next decision ({seconds_text(soon)})"
-            f" does not yet exceed {times}what the change costs ({seconds_text(cost.seconds)})."
+            f" does not yet exceed the cost of the change ({times}{seconds_text(cost.seconds)})."
         )
 
     def _because(
@@ -424,8 +440,8 @@ class Controller:
         lately = f"Changes of plan have recently cost {seconds_text(spared)} per 1,000 rows. " if spared > 0 else ""
         return (
             f'{lately}Per 1,000 rows "{text}" takes {seconds_text(1_000 * best)} instead of '
-            f"{seconds_text(1_000 * now)}; {seconds_text(self.regret)} were lost by keeping the old plan, "
-            f"{seconds_text(soon)} more would be until the next decision, and the change costs "
+            f"{seconds_text(1_000 * now)}. Keeping the old plan has cost {seconds_text(self.regret)} so far, and would "
+            f"cost another {seconds_text(soon)} before the next decision; the change costs "
             f"{seconds_text(cost.seconds)}."
         )
 

@@ -3,9 +3,9 @@
 >>> import numpy as np
 >>> from midstream.planning.cost.sizes import BlockSizes, PlanSizes
 >>> block = BlockSizes(("a", "b"), (10.0, 20.0), {1: np.ones(2), 2: np.ones(2), 3: np.array([4.0, 6.0])}, {3: 5})
->>> received = MeasuredSizes.of(PlanSizes(30, {"block": block}, ["b"])).sizes()
->>> received.rows, received.silent
-(30, ('b',))
+>>> received = MeasuredSizes.of(PlanSizes(30, {"block": block}, ["b"], are_of_windows=True)).sizes()
+>>> received.rows, received.silent, received.are_of_windows
+(30, ('b',), True)
 >>> received.blocks["block"].increments[3].tolist(), received.blocks["block"].counted
 ([4.0, 6.0], {3: 5})
 """
@@ -146,6 +146,7 @@ def sizes_over_cells(cells: Sequence[PlanSizes]) -> PlanSizes:
         blocks,
         sorted(set.intersection(*(set(sizes.silent) for sizes in cells))),
         _mean_reductions(cells),
+        any(sizes.are_of_windows for sizes in cells),
     )
 
 

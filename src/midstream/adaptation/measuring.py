@@ -4,15 +4,17 @@ Measurements have a budget: a share of the time that pushes take. A measurement 
 their windows is new since the last one, or when a join suddenly produces much more or less than at the last one, as
 soon as the budget suffices. Two reasons need no budget:
 
-- The *excess*: what pushes have taken since the last measurement beyond 1.25 times what rows have taken at the least.
-  When it comes to half a measurement, another plan may be worth looking for. Each measurement that did not change the
-  plan doubles how much excess the next one needs, so that they become rare where pushes simply take longer now.
-- A change that seems worthwhile by now, which only the process that decides can know.
+- The *excess*: what pushes have taken since the last measurement beyond 1.25 times what rows have taken at the least;
+  each measurement brings that nearer to what they take now. When the excess comes to half a measurement, another plan
+  may be worth looking for. A measurement for this reason that did not change the plan doubles how much excess the next
+  one needs, so that they become rare where pushes simply take longer now.
+- A change that only its cost delayed, and that rows since then make worthwhile by now, which only the process that
+  decides can know.
 
 After a sudden change only the latest pushes are measured, because it is taken to last. Where pushes go on changing, and
-half a window after the first change they still do, or where the plan was changed again and again lately, the latest do
-not say what the next ones are like. The streams are *volatile* then, and the rows of a whole window are measured, until
-one has passed without a sudden change.
+half a window after the first change they still do, the latest do not say what the next ones are like, nor where the
+plan was changed several times within little more than a window. The streams are *volatile* then, and the rows of a
+whole window are measured: until one has passed without a sudden change, and changes of plan have become rarer.
 
 All times are the cost model's, not the clock's: the same pushes give the same measurements, on any machine.
 """
@@ -22,12 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from midstream.adaptation.policy import Adaptation
-from midstream.adaptation.recent_changes import RecentChanges
 from midstream.adaptation.sampling import JoinCounts
 from midstream.adaptation.statistics import JoinKey, QueryStatistics
 from midstream.algebra.plan import Plan
@@ -41,8 +42,8 @@ _SUDDEN = 2.0
 """A join whose tuples per arriving row change by this factor is measured at once."""
 _LONGEST_CHANGE = 0.5
 """How many windows a sudden change may take: joins of several inputs produce more with every push until it is over."""
-_FREQUENT_WINDOWS = 3.0
-"""Streams are volatile if the plan was changed ``recent_changes.LEAST_CHANGES`` times within so many windows."""
+_FREQUENT_CHANGES, _FREQUENT_WINDOWS = 3, 1.5
+"""Streams are volatile if the plan was changed so often within so many windows: a window has rows of several phases."""
 _VOLATILE_SHARE = 0.5
 """Where whole windows are measured: the share of their rows that must be new since the last measurement."""
 _LEAST_JOIN_ROWS = 1_000
@@ -53,8 +54,6 @@ _USUAL = 1.25
 """A push that costs up to so many times as much per row as the cheapest one is nothing unusual."""
 _LEAST_EXCESS = 0.5
 """How many measurements the excess must come to, after one that changed the plan."""
-_LONGEST_PATIENCE = 2.0**20
-"""So that a number that only ever doubles stays finite."""
 
 
 class _Output(NamedTuple):
@@ -99,7 +98,8 @@ class Measuring:
         self._rows_of_change = 0
         """How many rows had arrived by then since the first such push."""
         self._plan = executor.plan
-        self._plan_changes = RecentChanges(windows=_FREQUENT_WINDOWS)
+        self._plan_ages: list[int] = []
+        """How many rows have arrived since each of the latest changes of plan."""
 
     def after_push(
         self, executor: Executor, rows: int, expects_change: Callable[[int], bool] | None = None
@@ -111,6 +111,7 @@ class Measuring:
         """
         self._rows += rows
         self._rows_since_change += rows
+        self._follow_plans(executor.plan, rows)
         if not self.statistics.follow(executor) or rows == 0:
             return None
         push = self.statistics.latest_push()
@@ -120,19 +121,22 @@ class Measuring:
         outputs = {join: self._output(join, counts.found, rows) for join, counts in push.items()}
         has_changed = _is_unlike(outputs, self._outputs, rows)
         self._follow_changes(outputs, rows)
-        self._follow_plans(executor.plan, rows)
         if has_changed:
             self._rows_since_change = 0
             if not self.is_volatile:
                 self._patience = 1.0
-        if not self._is_due(cost, has_changed, expects_change):
+        reason = self._reason(cost, has_changed, expects_change)
+        if reason is None:
             return None
         assert self._budget is not None
         self._budget = max(0.0, self._budget - cost)
         self.sizes = sizes = self._measure(has_changed)
         self._outputs = outputs
-        # Unless the plan will be changed: see _follow_plans.
-        self._patience, self._excess = min(_LONGEST_PATIENCE, 2 * self._patience), 0.0
+        # What is expensive now may be usual from now on, or still increase: the next measurements will tell.
+        self._least_per_row, self._excess = math.sqrt(self._least_per_row * seconds / rows), 0.0
+        if reason == "excess":
+            # Unless the plan will be changed: see _follow_plans.
+            self._patience *= 2
         self.rows_arrived, self._rows = self._rows, 0
         return sizes
 
@@ -156,7 +160,8 @@ class Measuring:
     @property
     def is_volatile(self) -> bool:
         """Whether streams have gone on changing for longer than one change takes, or made plans change frequently."""
-        return self._plan_changes.are_frequent or self._rows_of_change > _LONGEST_CHANGE * self._held_rows
+        recent = sum(age < _FREQUENT_WINDOWS * self._held_rows for age in self._plan_ages)
+        return recent >= _FREQUENT_CHANGES or self._rows_of_change > _LONGEST_CHANGE * self._held_rows
 
     def _follow_changes(self, outputs: dict[JoinKey, _Output], rows: int) -> None:
         """Note whether a push is unlike the one before, or of another plan: that was changed since streams had."""
@@ -174,12 +179,12 @@ class Measuring:
             self._outputs.setdefault(join, output)
 
     def _follow_plans(self, plan: Plan, rows: int) -> None:
-        """Note whether the plan was changed before this push."""
-        self._plan_changes.advance(rows, self._held_rows)
+        """Note whether the plan was changed before this push of so many rows."""
         if plan != self._plan:
-            self._plan_changes.note()
+            self._plan_ages = [*self._plan_ages[1 - _FREQUENT_CHANGES :], 0]
             self._patience = 1.0
         self._plan = plan
+        self._plan_ages = [age + rows for age in self._plan_ages]
 
     def _earn(self, seconds: float, rows: int, cost: float) -> None:
         """Add to the budget what a push of so many seconds and rows allows."""
@@ -190,20 +195,23 @@ class Measuring:
         self._excess += max(0.0, seconds - _USUAL * self._least_per_row * rows)
         self._budget = min(self._budget + self.policy.measure_share * seconds, _MOST_SAVED * cost)
 
-    def _is_due(self, cost: float, has_changed: bool, expects_change: Callable[[int], bool] | None) -> bool:
+    def _reason(
+        self, cost: float, has_changed: bool, expects_change: Callable[[int], bool] | None
+    ) -> Literal["budget", "excess", "expected change"] | None:
+        """Why joins are to be measured now; None if they are not."""
         assert self._budget is not None
         if self._rows < self.policy.least_rows:
-            return False
+            return None
         if self.sizes is None:
-            return True
+            return "budget"
         is_time = self._rows >= self.policy.measure_every * self._held_rows
         if self.is_volatile and self._rows < _VOLATILE_SHARE * self._held_rows:
-            return False
+            return None
         if self._budget >= cost and (has_changed or is_time):
-            return True
+            return "budget"
         if self._excess >= self._patience * _LEAST_EXCESS * cost:
-            return True
-        return expects_change is not None and expects_change(self._rows)
+            return "excess"
+        return "expected change" if expects_change is not None and expects_change(self._rows) else None
 
     def push_seconds(self, push: Mapping[JoinKey, JoinCounts]) -> float:
         """What the joins cost in a push, by the cost model."""

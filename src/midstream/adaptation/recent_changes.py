@@ -40,14 +40,10 @@ LEAST_CHANGES = 3
 class RecentChanges:
     """The changes of a query's plan that count, each with the rows that have arrived since and its seconds."""
 
-    def __init__(
-        self, changes: Iterable[tuple[int, float]] = (), rows: int = 0, windows: float = RECENT_WINDOWS
-    ) -> None:
+    def __init__(self, changes: Iterable[tuple[int, float]] = (), rows: int = 0) -> None:
         self._changes = list(changes)
         self.rows = rows
         """How many rows have arrived in the period, at most."""
-        self._windows = windows
-        """How long the period is."""
 
     @property
     def changes(self) -> tuple[tuple[int, float], ...]:
@@ -55,14 +51,9 @@ class RecentChanges:
         return tuple(self._changes)
 
     @property
-    def are_frequent(self) -> bool:
-        """Whether there were so many in the period that more are to be expected."""
-        return len(self._changes) >= LEAST_CHANGES
-
-    @property
     def seconds_per_row(self) -> float:
         """What changes have cost lately, by the rule."""
-        if not self.are_frequent:
+        if len(self._changes) < LEAST_CHANGES:
             return 0.0
         return sum(seconds for _, seconds in self._changes) / max(1, self.rows)
 
@@ -72,11 +63,11 @@ class RecentChanges:
 
     def advance(self, rows: int, held_rows: float) -> None:
         """So many rows have arrived; so many are in their windows."""
-        period = int(self._windows * held_rows)
+        period = int(RECENT_WINDOWS * held_rows)
         self.rows = min(self.rows + rows, max(period, rows))
         self._changes = [(since + rows, seconds) for since, seconds in self._changes if since + rows < period]
 
-    def note(self, seconds: float = 0.0) -> None:
+    def note(self, seconds: float) -> None:
         """A change to a plan with intermediate results has cost so much."""
         self._changes.append((0, seconds))
 

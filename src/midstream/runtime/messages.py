@@ -9,7 +9,7 @@ A message that is kept has a *format*, a number that changes whenever an earlier
 read it wrongly. :func:`decode` checks the format first: what another version wrote is refused as a whole, with one
 message, and never read in part. Unknown fields, missing ones and values of other types are refused with their place.
 
->>> decode(b'{"format": 6, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
+>>> decode(b'{"format": 7, "plan": 5}', Status, "status.json", CONTROL_FORMAT)
 Traceback (most recent call last):
 ...
 midstream.errors.MalformedMessage: [M3011] status.json is damaged
@@ -68,7 +68,7 @@ __all__ = [
     "encode",
 ]
 
-CONTROL_FORMAT = 6
+CONTROL_FORMAT = 7
 """The format of query.json, status.json, adaptation.jsonl and commands."""
 STATE_FORMAT = 8
 """The format of what is in a state backend."""

@@ -89,7 +89,7 @@ def test_aliases_that_differ_in_case_only_are_told_apart() -> None:
         ),
         (
             "{a b}:edy c d",
-            '[M2002] join order "{a b}:edy c d" asks for the routing "edy"\n'
+            '[M2002] join order "{a b}:edy c d" asks for the routing "edy", which does not exist\n'
             '  detail: There are "fixed", "eddy", "stairs", "eager-stairs".\n  hint: Did you mean "eddy"?',
         ),
         ("((a b) (c d", '[M2002] join order "((a b) (c d" does not close 2 parentheses'),

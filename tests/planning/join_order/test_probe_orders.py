@@ -66,13 +66,13 @@ def test_routing_is_part_of_the_plan_and_not_of_what_it_computes(routing):
         ("a b c d", {"routing": "eddy"}, BadOption, "for multi-way joins"),
         (None, {"routing": "eddy"}, BadOption, "for a join order with braces"),
         ("{a b c d}", {"routing": "eddy", "probe_orders": {"a": "b c d"}}, BadOption, "for fixed routing"),
-        ("{a b c d}", {"probe_orders": "a b c d"}, BadOption, "given by alias"),
-        ("{a b c d}", {"probe_orders": {"a": 3}}, BadOption, "given by alias"),
+        ("{a b c d}", {"probe_orders": "a b c d"}, BadOption, "must be a dict of texts, by alias"),
+        ("{a b c d}", {"probe_orders": {"a": 3}}, BadOption, "must be a dict of texts, by alias"),
         ("{a b c d}", {"probe_orders": {"a": "b d"}}, BadJoinOrder, 'the probe order of "a" does not name each'),
         ("{a b c d}", {"probe_orders": {"a": "b c c"}}, BadJoinOrder, 'the probe order of "a" does not name each'),
         ("{a b c} d", {"probe_orders": {"a": "b c d"}}, BadJoinOrder, 'the probe order of "a" does not name each'),
         ("{a b c} d", {"probe_orders": {"d": "a b"}}, BadJoinOrder, 'there are no braces around "d"'),
-        ("{a b c} d", {"probe_orders": {"x": "a b"}}, BadJoinOrder, 'there are no braces around "x"'),
+        ("{a b c} d", {"probe_orders": {"x": "a b"}}, BadJoinOrder, '"x", which is no alias of the query'),
     ],
 )
 def test_what_cannot_be_meant_is_refused(order, options, error, message):

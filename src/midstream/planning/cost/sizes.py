@@ -102,8 +102,9 @@ class BlockSizes:
     def later(self, spans: float) -> BlockSizes:
         """What the increments will be so many spans later, if the rows that arrive are like the latest.
 
-        With every span, the windows have one more of such rows, until they have no others: after ``math.inf`` spans, at
-        the latest. A set grows with the pairs that link its inputs, as if these were independent of each other.
+        With every span, the windows have one more span of such rows, until they have no others, after ``math.inf``
+        spans at the latest. A set grows with the pairs that link its inputs, as if these were independent of each
+        other.
         """
         if not self.growth:
             return self
@@ -112,11 +113,15 @@ class BlockSizes:
         return replace(self, increments=increments, growth={}, _derived={})
 
     def _growth_within(self, spans: float, pair: int) -> float:
-        """A pair's increment grows by the same amount with every span of its window."""
+        """The part of a pair's growth that so many spans bring, of those that its window has.
+
+        At most two further times the present increment per span: rows of two spans meet twice as often, in either
+        order, as those of one.
+        """
         if math.isinf(spans):
             return self.growth[pair]
         share_of_window = math.sqrt(math.prod(self._turnovers[place] for place in bits(pair)))
-        return 1 + (self.growth[pair] - 1) * min(1.0, spans * share_of_window)
+        return min(1 + 2 * spans, 1 + (self.growth[pair] - 1) * min(1.0, spans * share_of_window))
 
     def is_measured(self, inputs: int) -> bool:
         """Whether the increment of the set was measured, and not derived from others."""
@@ -228,7 +233,7 @@ class PlanSizes:
 
     @property
     def are_changing(self) -> bool:
-        """Whether a sudden change has just been measured, so that later sizes differ."""
+        """Whether streams are not known to be steady, so that later sizes may differ."""
         return any(block.growth for block in self.blocks.values())
 
     def later(self, spans: float) -> PlanSizes:

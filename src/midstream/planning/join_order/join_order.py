@@ -221,7 +221,7 @@ def _routing(token: str, text: str) -> Routing:
     name = token[2:] if len(token) > 1 else "fixed"
     if name not in get_args(Routing):
         raise BadJoinOrder(
-            f'join order "{text}" asks for the routing "{name}"',
+            f'join order "{text}" asks for the routing "{name}", which does not exist',
             detail=f"There are {quoted(get_args(Routing))}.",
             hint=did_you_mean(name, get_args(Routing)),
         )
@@ -238,8 +238,13 @@ def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:
     alike = [alias for alias in aliases if alias.lower() == name.lower()]
     if len(alike) == 1 and token == name:
         return alike[0]
+    if name.startswith(":"):
+        raise BadJoinOrder(
+            f'join order "{text}" has "{name}" where no brace closes',
+            hint='Write the routing right after a closing brace, as in "{a b c}:eddy d".',
+        )
     raise BadJoinOrder(
         f'join order "{text}" names "{name}", which is no alias of the query',
         detail=f"The query joins {quoted(aliases)}.",
-        hint=did_you_mean(name, aliases) or 'Write aliases and parentheses, as in "(a b) c".',
+        hint=did_you_mean(name, aliases) or 'Write aliases, parentheses and braces, as in "(a b) c" or "{a b c} d".',
     )

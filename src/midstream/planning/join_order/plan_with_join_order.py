@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from midstream.algebra.plan import Plan, Routing
-from midstream.errors import BadJoinOrder, BadOption, quoted
+from midstream.errors import BadJoinOrder, BadOption, did_you_mean, quoted
 from midstream.planning.default_plan import default_join_order, simplified_plan
 from midstream.planning.join_order.join_graph import JoinGraph
 from midstream.planning.join_order.join_order import JoinOrder, ProbeOrders, parse_join_order
@@ -49,6 +49,13 @@ def plan_with_join_order(
         if frozenset(graph.names) not in matching:
             return default_join_order(graph)
         order = parse_join_order(text, graph.names)
+        unknown = [alias for alias, _ in probes if alias not in graph.names]
+        if unknown:
+            raise BadJoinOrder(
+                f'there is a probe order for "{unknown[0]}", which is no alias of the query',
+                detail=f"The query joins {quoted(graph.names)}.",
+                hint=did_you_mean(unknown[0], graph.names),
+            )
         outside = [alias for alias, _ in probes if alias not in order.aliases_in_braces]
         if outside:
             raise BadJoinOrder(f'there are no braces around "{outside[0]}" in join order "{text}"')
@@ -60,7 +67,11 @@ def plan_with_join_order(
 def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeOrders:
     """The probe orders, if both options can be meant."""
     if routing is not None and routing not in get_args(Routing):
-        raise BadOption(f"routing cannot be {routing!r}", detail=f"There are {quoted(get_args(Routing))}.")
+        raise BadOption(
+            f"routing cannot be {routing!r}",
+            detail=f"There are {quoted(get_args(Routing))}.",
+            hint=did_you_mean(str(routing), get_args(Routing)),
+        )
     if (routing is not None or probe_orders is not None) and "{" not in text:
         raise BadOption(
             f'routing and probe orders are for multi-way joins, and join order "{text}" has none',
@@ -69,7 +80,10 @@ def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeO
     if probe_orders is None:
         return ()
     if not isinstance(probe_orders, Mapping) or not all(isinstance(t, str) for i in probe_orders.items() for t in i):
-        raise BadOption("probe orders are given by alias", hint='Write probe_orders={"a": "c b"}.')
+        raise BadOption(
+            "probe orders must be a dict of texts, by alias",
+            hint='For example: probe_orders={"a": "c b"}.',
+        )
     return tuple((alias, tuple(others.split())) for alias, others in probe_orders.items())
 
 

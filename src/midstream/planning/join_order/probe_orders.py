@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from midstream.errors import BadJoinOrder, quoted
+from midstream.errors import BadJoinOrder, did_you_mean, quoted
 from midstream.planning.join_order.join_order import JoinOrder
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ def _named(alias: str, others: Sequence[str], place_of: dict[str, int]) -> tuple
         raise BadJoinOrder(
             f'the probe order of "{alias}" does not name each other input of its braces once',
             detail=f"It names {quoted(others)}; the braces have {quoted(sorted(place_of))}.",
-            hint="Name an input that is itself a join by one of its aliases.",
+            hint="Name an input that is itself a join by one of its aliases."
+            if len(place_of) > len(expected) + 1
+            else did_you_mean(unknown[0], sorted(place_of))
+            if unknown
+            else None,
         )
     return places
