@@ -58,7 +58,12 @@ ABLATED = ("steps", "bursts", "alternating, every 0.2 windows", "steps, Zipf 1")
 def main(arguments: Sequence[str] = ()) -> bool:
     """Run, print and keep the evaluation; whether all bars were met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__)
-    parser.add_argument("--only", nargs="*", default=None, help="names of workloads, or their beginnings")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=None,
+        help="names of parts, or their beginnings; the others are used as they are kept, whenever they were measured",
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs in which nothing changes")
     parser.add_argument("--processes", type=int, default=2, help="at once; processor time is measured")
     parser.add_argument(
@@ -69,24 +74,28 @@ def main(arguments: Sequence[str] = ()) -> bool:
     options = parser.parse_args(list(arguments))
     coefficients = calibrate()
     policy = Adaptation(coefficients=coefficients)
-    names = [w.name for w in workloads() if options.only is None or w.name.startswith(tuple(options.only))]
+    names = [workload.name for workload in workloads()]
     parts = Parts("adaptation", options.resume)
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         work: dict[str, Callable[[], Any]] = {name: partial(evaluated, name, policy) for name in names}
-        if options.only is None:
-            work[_ADVERSARY] = partial(against_adversary, policy)
-            work |= {f"nothing changes {seed}": partial(nothing_changes, seed, policy) for seed in range(options.seeds)}
-            work |= {f"ablations, {name}": partial(ablations, name, policy) for name in ABLATED}
+        work[_ADVERSARY] = partial(against_adversary, policy)
+        work |= {f"nothing changes {seed}": partial(nothing_changes, seed, policy) for seed in range(options.seeds)}
+        work |= {f"ablations, {name}": partial(ablations, name, policy) for name in ABLATED}
         known = {part: parts.known(part) for part in work}
+        if options.only is not None:
+            known = {part: None if part.startswith(tuple(options.only)) else parts.kept(part) for part in work}
+            missing = [part for part in work if known[part] is None and not part.startswith(tuple(options.only))]
+            for part in missing:
+                del work[part]
         for part, result in known.items():
-            if result is not None:
+            if result is not None and options.only is None:
                 _show(part, result)
         running = {pool.submit(task): part for part, task in work.items() if known[part] is None}
         for done in as_completed(running):
             part = running[done]
             known[part] = parts.keep(part, done.result())
             _show(part, known[part])
-    if options.only is not None:
+    if any(result is None for result in known.values()):
         return True
     found = [known[part] for part in (*names, _ADVERSARY)]
     quiet = _together([known[f"nothing changes {seed}"] for seed in range(options.seeds)])

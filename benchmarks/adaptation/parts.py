@@ -54,6 +54,11 @@ class Parts:
         kept = json.loads(path.read_text())
         return kept["measured"] if kept["sources"] == self._sources else None
 
+    def kept(self, part: str) -> Any:
+        """What was measured of a part, with whatever sources; None if it never was."""
+        path = self._path(part)
+        return json.loads(path.read_text())["measured"] if path.exists() else None
+
     def keep(self, part: str, measured: Any) -> Any:
         """Keep what was measured, and give it as it will be read again."""
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,9 @@ def write_readme(
     commits: Mapping[str, str],
 ) -> None:
     """Put all tables into the README."""
-    measured = ", ".join(sorted(set(commits.values())))
+    by_commit = {commit: [part for part in commits if commits[part] == commit] for commit in set(commits.values())}
+    most, *others = sorted(by_commit, key=lambda commit: -len(by_commit[commit]))
+    measured = most + "".join(f"; at {commit}: {', '.join(by_commit[commit])}" for commit in others)
     overheads = quiet["overheads"]
     _PLACE.write(
         f"Measured at {measured}. Seconds of processor time; in parentheses the regret: the time beyond the best "
