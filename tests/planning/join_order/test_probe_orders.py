@@ -81,6 +81,16 @@ def test_what_cannot_be_meant_is_refused(order, options, error, message):
     assert message in str(raised.value)
 
 
+def test_probe_orders_name_aliases_as_join_orders_do():
+    """In any case, and in quotes where an alias is no word."""
+    assert CHAIN.plan("{a b c d}", probe_orders={"B": "C A d"}) == CHAIN.plan("{a b c d}", probe_orders={"b": "c a d"})
+    query = ContinuousQuery(
+        'SELECT x.ts AS ts FROM s [RANGE 9] "my a", s [RANGE 9] x, s [RANGE 9] y WHERE "my a".k = x.k AND x.k = y.k',
+        [Stream("s", pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts")],
+    )
+    assert "x probes y my a" in str(query.plan('{"my a" x y}', probe_orders={"x": 'y "my a"', "my a": "y x"}))
+
+
 def test_a_multi_way_join_is_checked_when_it_is_built():
     plan = multi_join(CHAIN.plan("{a b c d}"))
     for parts, routing, orders, message in [

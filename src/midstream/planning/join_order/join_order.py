@@ -24,7 +24,7 @@ from typing import cast, get_args
 from midstream.algebra.plan import Routing
 from midstream.errors import BadJoinOrder, BadOption, did_you_mean, quoted
 
-__all__ = ["JoinOrder", "parse_join_order"]
+__all__ = ["JoinOrder", "known_alias", "named_aliases", "parse_join_order"]
 
 _TOKEN = re.compile(r'"(?:[^"]|"")*"|}(?::[^\s(){}"]*)?|[(){]|[^\s(){}"]+|"')
 _PLAIN = re.compile(r'[^\s(){}"]+')
@@ -189,7 +189,7 @@ def parse_join_order(text: str, aliases: Sequence[str]) -> JoinOrder:
             else:
                 groups[-1].append(JoinOrder.left_deep(closed))
         else:
-            alias = _known_alias(token, text, aliases)
+            alias = known_alias(token, f'join order "{text}"', aliases)
             if alias in seen:
                 raise BadJoinOrder(
                     f'join order "{text}" names "{alias}" twice', hint="Name each alias of the query once."
@@ -228,9 +228,19 @@ def _routing(token: str, text: str) -> Routing:
     return cast(Routing, name)
 
 
-def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:
+def named_aliases(text: str, named_in: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """The aliases that a text names one after the other, written as in a join order.
+
+    >>> named_aliases('C "my a"', "the probe order", ["my a", "b", "c"])
+    ('c', 'my a')
+    """
+    return tuple(known_alias(token, named_in, aliases) for token in _TOKEN.findall(text))
+
+
+def known_alias(token: str, named_in: str, aliases: Sequence[str]) -> str:
+    """The alias that a word of a join order means; ``named_in`` says in an error where it stands."""
     if token == '"':
-        raise BadJoinOrder(f'join order "{text}" has a quote that does not end')
+        raise BadJoinOrder(f"{named_in} has a quote that does not end")
     name = token[1:-1].replace('""', '"') if token.startswith('"') else token
     if name in aliases:
         return name
@@ -240,11 +250,11 @@ def _known_alias(token: str, text: str, aliases: Sequence[str]) -> str:
         return alike[0]
     if name.startswith(":"):
         raise BadJoinOrder(
-            f'join order "{text}" has "{name}" where no brace closes',
+            f'{named_in} has "{name}" where no brace closes',
             hint='Write the routing right after a closing brace, as in "{a b c}:eddy d".',
         )
     raise BadJoinOrder(
-        f'join order "{text}" names "{name}", which is no alias of the query',
+        f'{named_in} names "{name}", which is no alias of the query',
         detail=f"The query joins {quoted(aliases)}.",
         hint=did_you_mean(name, aliases) or 'Write aliases, parentheses and braces, as in "(a b) c" or "{a b c} d".',
     )

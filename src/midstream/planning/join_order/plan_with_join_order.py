@@ -15,7 +15,7 @@ from midstream.algebra.plan import Plan, Routing
 from midstream.errors import BadJoinOrder, BadOption, did_you_mean, quoted
 from midstream.planning.default_plan import default_join_order, simplified_plan
 from midstream.planning.join_order.join_graph import JoinGraph
-from midstream.planning.join_order.join_order import JoinOrder, ProbeOrders, parse_join_order
+from midstream.planning.join_order.join_order import JoinOrder, known_alias, named_aliases, parse_join_order
 from midstream.planning.join_order.reorder_joins import join_graphs, map_join_blocks
 
 __all__ = ["plan_with_join_order"]
@@ -33,7 +33,7 @@ def plan_with_join_order(
         raise BadJoinOrder(
             f"a join order is text, not of type {type(text).__name__}", hint='Write aliases and parentheses: "(a b) c".'
         )
-    probes = _checked_routing(text, routing, probe_orders)
+    given = _checked_routing(text, routing, probe_orders)
     plan = simplified_plan(plan)
     graphs = list(join_graphs(plan))
     if not graphs:
@@ -49,13 +49,7 @@ def plan_with_join_order(
         if frozenset(graph.names) not in matching:
             return default_join_order(graph)
         order = parse_join_order(text, graph.names)
-        unknown = [alias for alias, _ in probes if alias not in graph.names]
-        if unknown:
-            raise BadJoinOrder(
-                f'there is a probe order for "{unknown[0]}", which is no alias of the query',
-                detail=f"The query joins {quoted(graph.names)}.",
-                hint=did_you_mean(unknown[0], graph.names),
-            )
+        probes = tuple(_probe_order(alias, others, graph.names) for alias, others in given.items())
         outside = [alias for alias, _ in probes if alias not in order.aliases_in_braces]
         if outside:
             raise BadJoinOrder(f'there are no braces around "{outside[0]}" in join order "{text}"')
@@ -64,7 +58,12 @@ def plan_with_join_order(
     return map_join_blocks(plan, choose)
 
 
-def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeOrders:
+def _probe_order(alias: str, others: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The probe order of one input, with all names as the query has them."""
+    return known_alias(alias, "probe_orders", names), named_aliases(others, f'the probe order of "{alias}"', names)
+
+
+def _checked_routing(text: str, routing: object, probe_orders: object) -> Mapping[str, str]:
     """The probe orders, if both options can be meant."""
     if routing is not None and routing not in get_args(Routing):
         raise BadOption(
@@ -78,13 +77,13 @@ def _checked_routing(text: str, routing: object, probe_orders: object) -> ProbeO
             hint='Put the inputs of a multi-way join in braces: "{a b c} d".',
         )
     if probe_orders is None:
-        return ()
+        return {}
     if not isinstance(probe_orders, Mapping) or not all(isinstance(t, str) for i in probe_orders.items() for t in i):
         raise BadOption(
             "probe orders must be a dict of texts, by alias",
             hint='For example: probe_orders={"a": "c b"}.',
         )
-    return tuple((alias, tuple(others.split())) for alias, others in probe_orders.items())
+    return probe_orders
 
 
 def _parses(text: str, names: Sequence[str]) -> bool:
