@@ -37,7 +37,9 @@ def strategy_named(name: object, options: Mapping[str, Any]) -> Strategy:
             raise MigrationRefused(
                 f'strategy "{name}" has no option "{option}"',
                 detail=f"It has {quoted(known)}." if known else "It has no options.",
-                hint=did_you_mean(option, known),
+                hint=did_you_mean(option, known)
+                if option not in ("routing", "probe_orders")
+                else f'It belongs to the plan: migrate(query.plan("{{a b c}}", {option}=...)).',
             )
     return chosen(**options)
 

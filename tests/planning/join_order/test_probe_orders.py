@@ -10,7 +10,7 @@ import pytest
 from midstream import ContinuousQuery, Stream
 from midstream.algebra.plan import MultiJoin
 from midstream.algebra.plan_json import plan_from_json, plan_to_json
-from midstream.errors import BadJoinOrder, BadOption, BadPlan
+from midstream.errors import BadJoinOrder, BadOption, BadPlan, MigrationRefused
 
 COLUMNS = {"a": "k", "b": "kl", "c": "lm", "d": "m"}
 STREAMS = [
@@ -89,6 +89,12 @@ def test_probe_orders_name_aliases_as_join_orders_do():
         [Stream("s", pa.schema({"ts": pa.int64(), "k": pa.int64()}), "ts")],
     )
     assert "x probes y my a" in str(query.plan('{"my a" x y}', probe_orders={"x": 'y "my a"', "my a": "y x"}))
+
+
+def test_a_migration_says_that_routing_belongs_to_the_plan():
+    run = CHAIN.run_locally()
+    with pytest.raises(MigrationRefused, match=r"belongs to the plan: migrate\(query.plan\("):
+        run.migrate("{a b c d}", routing="eddy")
 
 
 def test_a_multi_way_join_is_checked_when_it_is_built():
