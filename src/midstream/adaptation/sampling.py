@@ -93,7 +93,13 @@ class JoinCounts(NamedTuple):
 
     def since(self, before: JoinCounts) -> JoinCounts:
         """What has come since then."""
-        return JoinCounts(*(now - then for now, then in zip(self, before, strict=True)))
+        return JoinCounts(
+            self.entered - before.entered,
+            self.inserted - before.inserted,
+            self.probes - before.probes,
+            self.found - before.found,
+            self.produced - before.produced,
+        )
 
 
 @dataclass
@@ -153,6 +159,7 @@ class BlockSampler:
         self._sides = [sides[leaf.identity] for leaf in self.graph.leaves]
         self._joins = {self.graph.mask_of(order): operators[join.fingerprint] for join, order in block_joins(block)}
         self._sources = [_Source(side) for side in self._sides]
+        self.count_rows()
         self._steps: dict[int, tuple[_Step, _Step]] = {}
         self._plans: dict[int, Plan] = {1 << place: leaf for place, leaf in enumerate(self.graph.leaves)}
         self._layouts: dict[int, Layout] = {1 << place: side.layout for place, side in enumerate(self._sides)}
@@ -167,6 +174,10 @@ class BlockSampler:
         """The stores of the block's inputs."""
         return [store for side in self._sides for store in side.layout.stores]
 
+    def count_rows(self) -> None:
+        """Note how many tuples the inputs have now, for :meth:`held_rows` and :meth:`rows_to_read`."""
+        self._state_rows = [side.state_rows for side in self._sides]
+
     def counts(self) -> dict[int, JoinCounts]:
         """What the joins of the plan in force have done, by the set of inputs that they join."""
         return {inputs: JoinCounts.of(join) for inputs, join in self._joins.items()}
@@ -180,7 +191,7 @@ class BlockSampler:
 
     def held_rows(self) -> int:
         """How many tuples of the inputs are inside their windows, dead ones that are not yet dropped included."""
-        return sum(side.state_rows for side in self._sides)
+        return sum(self._state_rows)
 
     @property
     def steps(self) -> int:
@@ -189,7 +200,7 @@ class BlockSampler:
 
     def rows_to_read(self) -> int:
         """How many keys a measurement reads, because the plan in force does not have the tuples by the key needed."""
-        return sum(self._sides[place].state_rows for place in self._read_inputs)
+        return sum(self._state_rows[place] for place in self._read_inputs)
 
     @cached_property
     def _read_inputs(self) -> list[int]:

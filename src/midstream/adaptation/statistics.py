@@ -76,6 +76,8 @@ class QueryStatistics:
         if len(self._marks) == MOST_MARKS:
             del self._marks[1 : MOST_MARKS // 2 : 2]
         self._marks.append(_Mark(ends, [sampler.counts() for sampler in self._samplers]))
+        for sampler in self._samplers:
+            sampler.count_rows()
         self._own_marks += 1
         return bool(self._samplers) and self._own_marks > 1 and all(s.is_measurable for s in self._samplers)
 
