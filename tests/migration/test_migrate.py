@@ -142,7 +142,7 @@ REFUSALS = [
     (RIGHT_DEEP, "gen-mig", {"variant": None}, MigrationRefused, "M3004", "no variant None", None),
     (RIGHT_DEEP, "pause-drain-resume", {}, MigrationRefused, "M3004", "plan with state", "jisc or moving-state"),
     ("a (b c)", "jisc", {}, BadJoinOrder, "M2002", 'does not name "d"', "Name each alias"),
-    ("a (b (c e))", "jisc", {}, BadJoinOrder, "M2002", 'names "e"', "aliases and parentheses"),
+    ("a (b (c e))", "jisc", {}, BadJoinOrder, "M2002", 'names "e"', "aliases, parentheses and braces"),
     ("a (b (c d)", "jisc", {}, BadJoinOrder, "M2002", "does not close", None),
     (FOREIGN.plan(), "jisc", {}, BadPlan, "M2001", "not one of this query's", "plan() or plans()"),
     (17, "jisc", {}, BadPlan, "M2001", "not one of this query's", "plan() or plans()"),
