@@ -83,10 +83,9 @@ def main(arguments: Sequence[str] = ()) -> bool:
         work |= {f"ablations, {name}": partial(ablations, name, policy) for name in ABLATED}
         known = {part: parts.known(part) for part in work}
         if options.only is not None:
-            known = {part: None if part.startswith(tuple(options.only)) else parts.kept(part) for part in work}
-            missing = [part for part in work if known[part] is None and not part.startswith(tuple(options.only))]
-            for part in missing:
-                del work[part]
+            chosen = {part for part in work if part.startswith(tuple(options.only))}
+            known = {part: None if part in chosen else parts.kept(part) for part in work}
+            work = {part: task for part, task in work.items() if part in chosen}
         for part, result in known.items():
             if result is not None and options.only is None:
                 _show(part, result)
