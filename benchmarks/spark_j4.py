@@ -97,7 +97,7 @@ def run_midstream(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]
         frames = {stream: reader.parquet(str(folder)) for stream, folder in folders.items()}
     out = Path(tempfile.mkdtemp(dir=directory))
     if chosen.no_work:
-        live_query.CellOperator = zeros_operator(RESULTS_PER_ROW * len(STREAMS) * size.rows)  # type: ignore[misc]
+        live_query.CellWork = zeros_work(RESULTS_PER_ROW * len(STREAMS) * size.rows)  # type: ignore[misc]
     live = query(size).run_on_spark(frames, plan="((a b) c) d", cells=chosen.cells, control_dir=out / "control")
     reported: dict[int, list[dict[str, Any]]] = {}
     progress = live._report._progress
@@ -159,13 +159,13 @@ def rows_of(counted: int, chosen: argparse.Namespace, size: Size) -> int:
     return counted if chosen.reader == "spark" else size.rows * (counted // chosen.cells)
 
 
-def zeros_operator(results: int) -> Any:
-    """An operator that gives so many rows of zeros, in pieces. Made here, so that workers get it whole."""
+def zeros_work(results: int) -> Any:
+    """The work of an operator that gives so many rows of zeros, in pieces. Made here, so that workers get it whole."""
     from midstream.runtime.durable_cell import PIECE_ROWS
-    from midstream.spark.cell_operator import CellOperator
+    from midstream.spark.cell_work import CellWork
 
-    class ZerosOperator(CellOperator):
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+    class ZerosWork(CellWork):
+        def __call__(self, key: int, rows: Any, backend: Any) -> Any:
             import pandas as pd
 
             for _ in rows:
@@ -178,7 +178,7 @@ def zeros_operator(results: int) -> Any:
                 columns = [numbers if chosen else integers for chosen in [*is_number, False, False]]
                 yield pd.DataFrame(dict(enumerate(columns)))
 
-    return ZerosOperator
+    return ZerosWork
 
 
 def run_native_here(chosen: argparse.Namespace, directory: Path) -> dict[str, Any]:

@@ -45,7 +45,7 @@ PROGRESS, OUTCOMES, REPORTING = "runtime/progress.py", "runtime/migration_outcom
 PACK = "runtime/pack.py"
 COUNTERS, WATERMARK, FINGERPRINT = "runtime/stream_counters.py", "runtime/watermark.py", "runtime/query_fingerprint.py"
 OPERATOR, PACKING, LIVE, SINK_LOG = (
-    "spark/cell_operator.py",
+    "spark/cell_work.py",
     "spark/packing.py",
     "spark/live_query.py",
     "spark/sink_log.py",

@@ -33,7 +33,7 @@ from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.ingest import ticks
 from midstream.runtime.messages import STATE_FORMAT, Command, DeclareIdle, Finish, Migrate, SwitchJustInTime
-from midstream.spark import backfill, cell_operator
+from midstream.spark import backfill, cell_work
 from midstream.spark.backfill import Backfill
 from midstream.testing import (
     JOIN_OPERATORS,
@@ -638,7 +638,7 @@ def test_packs_are_taken_in_the_order_of_their_places():
     """Whatever the shuffle did: an attempt that is repeated takes the rows as the one before it."""
     cluster = SimulatedCluster(TRIPLE, STREAMS)
     received = [("rows", place, bytes([99 - place])) for place in range(20)]
-    _, packs = cell_operator._received(cluster._frames(received))
+    _, packs = cell_work._received(cluster._frames(received))
     assert packs == [bytes([99 - place]) for place in range(20)]
 
 
@@ -807,7 +807,7 @@ def test_what_a_migration_did_is_known_after_a_restart():
 def test_files_that_are_no_commands_reach_no_cell():
     cluster = SimulatedCluster(TRIPLE, STREAMS)
     received = [("command", 1, b"{}"), ("command", 2, b'{"format": 7, "number": 2}'), ("command", 3, b"\xff")]
-    commands, packs = cell_operator._received(cluster._frames(received))
+    commands, packs = cell_work._received(cluster._frames(received))
     assert (commands, packs) == ([], [])
 
 

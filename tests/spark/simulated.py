@@ -9,7 +9,7 @@ micro-batch counts when all of its tasks have committed. What goes wrong on a cl
     cluster.run({}, [cluster.finish()])
     cluster.results
 
-A worker is what ``cell_operator._CELLS`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``),
+A worker is what ``cell_work._CELLS`` is in its process; with ``hosted=True`` cells live in hosts (``cell_host``),
 which are threads here. The code of the driver that needs a session (``LiveQuery``) is written here again, in short.
 """
 
@@ -52,10 +52,10 @@ from midstream.runtime.pack import KEEP, StreamPacker
 from midstream.runtime.progress import Progress
 from midstream.runtime.segment_log import SegmentHeader, read_segment
 from midstream.runtime.state_backend import CellsBegun
-from midstream.spark import cell_operator, packing
+from midstream.spark import cell_work, packing
 from midstream.spark.catalyst import is_translatable
 from midstream.spark.cell_keys import cell_keys
-from midstream.spark.cell_operator import CellOperator
+from midstream.spark.cell_work import CellWork, SparkStateBackend
 from midstream.spark.packing import STREAM, Packer, shared_columns
 from midstream.spark.spark_types import as_type, type_for_spark
 
@@ -139,8 +139,8 @@ class SimulatedCluster:
         run = f"run {self.random.getrandbits(64)}"
         claims = Claims("", tuple(self.claims))
         begun = CellsBegun.reported(QUERY_ID, self.figures)
-        made = CellOperator(self.setup, run, self.keys, claims, begun, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
-        self._operator = cloudpickle.dumps(made)
+        work = CellWork(self.setup, run, self.keys, claims, begun, _Accumulator(), self._hosts is not None)  # type: ignore[arg-type]
+        self._work = cloudpickle.dumps(work)
         self.progress = Progress(default, self.partitioning)
 
     # Commands
@@ -237,18 +237,16 @@ class SimulatedCluster:
         state = _State(self.committed[cell], self._hosts is None)
         results = []
         with _in_process(worker or self._homes[cell], self._hosts):
-            task = pickle.loads(self._operator)
-            task.init(SimpleNamespace(getMapState=lambda *schemas: state))
-            frames = task.handleInputRows((self.keys[cell],), self._frames(received), None)
+            work = pickle.loads(self._work)
+            frames = work(self.keys[cell], self._frames(received), SparkStateBackend(state))
             for number, frame in enumerate(frames):
                 if number == after:
                     frames.close()
                     return None
                 results.append(self._table(frame))
-            task.close()
         if after is not None:
             return None
-        return _Attempt(results, task._figures.figures, state.content)
+        return _Attempt(results, work._figures.figures, state.content)
 
     # Rows on their way
 
@@ -325,11 +323,11 @@ class _State:
 
 @contextmanager
 def _in_process(worker: CellCache, hosts: _Hosts | None) -> Iterator[None]:
-    named = mock.patch.object(cell_operator, "_query_id", lambda: QUERY_ID)
+    named = mock.patch.object(cell_work, "_query_id", lambda: QUERY_ID)
     with (
         named,
-        mock.patch.object(cell_operator, "_CELLS", worker),
-        mock.patch.object(cell_operator, "HostedCell", hosts),
+        mock.patch.object(cell_work, "_CELLS", worker),
+        mock.patch.object(cell_work, "HostedCell", hosts),
     ):
         yield
 

@@ -19,8 +19,8 @@ from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.planning.partitioning import partition
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import Pack, StreamPacker
-from midstream.spark import FileStream, cell_operator
-from midstream.spark.file_stream import FileNamesReader, PackedFilesReader, _Setup, _Source
+from midstream.spark import FileStream, cell_work
+from midstream.spark.file_source import FileNamesReader, FilesToRead, PackedFilesReader, StreamFiles
 from midstream.testing import assert_same_bag, join_intervals
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
@@ -59,8 +59,9 @@ def reader(tmp_path, limits=(None, None), text=TEXT, streams=STREAMS, cells=1, k
     for place, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
         windows = [window for window in plan.windows() if window.stream.name == stream.name]
         packers[place] = StreamPacker(windows, stream.schema.names, partition(plan, cells))
-        sources.append(_Source(place, stream.name, str(tmp_path / stream.name), limit))
-    setup = _Setup(sources, str(tmp_path / "logs"), [100 + cell for cell in range(cells)], FileReading(packers))
+        sources.append(StreamFiles(place, stream.name, str(tmp_path / stream.name), limit))
+    keys = [100 + cell for cell in range(cells)]
+    setup = FilesToRead(sources, str(tmp_path / "logs"), keys, pickle.dumps(FileReading(packers)))
     return kind(pickle.loads(pickle.dumps(setup)))
 
 
@@ -131,9 +132,15 @@ def test_a_query_that_starts_anew_has_a_log_of_its_own(tmp_path):
     source.latestOffset(source.initialOffset(), ReadAllAvailable())
     os.remove(tmp_path / "a" / "0.parquet")
     drop(tmp_path / "a", "1.parquet", rows("a", 1))
+    source = reader(tmp_path)
     start = source.initialOffset()
     end = source.latestOffset(start, ReadAllAvailable())
     assert [times for _, _, times in read(source, start, end)] == [rows("a", 1)["ts"].to_pylist()]
+
+
+def test_a_query_begins_at_the_same_offset_however_often_spark_asks(tmp_path):
+    source = reader(tmp_path, kind=FileNamesReader)
+    assert source.initialOffset() == source.initialOffset()
 
 
 def test_every_cell_gets_a_pack_of_every_file_and_tasks_share_the_files(tmp_path):
@@ -225,7 +232,7 @@ def test_one_cell_is_given_the_files_that_tasks_would_read(tmp_path):
 def as_the_cell_reads(source, given):
     """The packs that the operator makes of rows that Spark carries, in whatever order they come."""
     frame = pd.DataFrame(given, columns=["cell", "kind", "place", "blob"]).sample(frac=1, random_state=1)
-    commands, packs = cell_operator._received(iter([frame]), source._setup.reading)
+    commands, packs = cell_work._received(iter([frame]), pickle.loads(source._setup.reading))
     assert not commands
     return packs
 

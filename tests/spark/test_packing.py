@@ -15,7 +15,8 @@ from midstream.algebra.plan import Window
 from midstream.planning.partitioning import partition
 from midstream.runtime.pack import Pack, StreamPacker
 from midstream.spark import packing
-from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
+from midstream.spark.packed import PACKED
+from midstream.spark.packing import STREAM, Packer, shared_columns
 from tests.runtime.test_pack import CHAIN, SCHEMA, packer, rows
 
 

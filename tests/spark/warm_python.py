@@ -83,7 +83,7 @@ def _load() -> None:
     import pyspark.sql.worker
     import pyspark.worker  # noqa: F401
 
-    import midstream.spark.cell_operator
+    import midstream.spark.cell_work
     import midstream.spark.packing  # noqa: F401
     from midstream import ContinuousQuery
     from tests.spark.sliding import QUERIES, STREAMS, micro_batches

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from midstream.engine.portable_types import as_type
 from midstream.errors import BadStreamDeclaration, UnreadableFile
-from midstream.runtime.pack import Pack, StreamPacker, stream_of
+from midstream.runtime.pack import Pack, StreamPacker
+from midstream.runtime.pack_place import stream_of
 
 __all__ = ["FileReading"]
 
@@ -39,10 +40,11 @@ def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
     """The rows of a file, with the columns that the packer takes, of the types that its stream declares."""
     names = list(dict.fromkeys([*packer.columns, packer.stream.event_time]))
     try:
-        with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
+        # One thread: others take longer to wake up than to read a file of a micro-batch.
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
             there = _columns(file.schema_arrow.names, names)
             read = [name for name in there.values() if name is not None]
-            for batch in file.iter_batches(_PIECE_ROWS, columns=read):
+            for batch in file.iter_batches(_PIECE_ROWS, columns=read, use_threads=False):
                 types = [packer.stream.column_type(name) for name in names]
                 columns = [_column(batch, found, type, path) for found, type in zip(there.values(), types, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, names=names)

@@ -29,7 +29,7 @@ from midstream.runtime.cell_routing import cells_of
 from midstream.runtime.ingest import ticks
 from midstream.runtime.transport import from_bytes, to_bytes
 
-__all__ = ["BAD_MESSAGE", "KEEP", "Pack", "PackHeader", "StreamPacker", "pack_place", "stream_of"]
+__all__ = ["BAD_MESSAGE", "KEEP", "Pack", "PackHeader", "StreamPacker"]
 
 KEEP = "__keep"
 """A column that says whether any window wants the row; computed by Spark."""
@@ -68,22 +68,6 @@ class Pack(NamedTuple):
             return pack
         header, (rows,) = from_bytes(pack, PackHeader)
         return cls(header, rows)
-
-
-def pack_place(stream: int, part: int, piece: int = 0) -> int:
-    """The place of a pack among those of its cell and micro-batch, which says in which order they are taken.
-
-    Given the number of its stream, of the task or file that its rows are of, and of the piece of that.
-
-    >>> pack_place(2, 7) < pack_place(2, 7, piece=1) < pack_place(2, 8), stream_of(pack_place(2, 8))
-    (True, 2)
-    """
-    return (stream << 40) + (part << 20) + piece
-
-
-def stream_of(place: int) -> int:
-    """The number of the stream in the place of a pack."""
-    return place >> 40
 
 
 class StreamPacker:

@@ -5,11 +5,30 @@
 DataFrame, :func:`bad_messages` those that could not be read, and :func:`write_dead_letters` keeps them.
 """
 
-from midstream.spark.dead_letters import write_dead_letters
-from midstream.spark.file_stream import FileStream
-from midstream.spark.kafka_source import bad_messages, read_kafka
-from midstream.spark.live_query import LiveQuery
+from typing import TYPE_CHECKING
+
+from midstream.lazy_names import lazy_names
+
+# Not a lazy name: its module has the same.
 from midstream.spark.session import session
-from midstream.spark.spark_types import stream
+
+if TYPE_CHECKING:
+    from midstream.spark.dead_letters import write_dead_letters
+    from midstream.spark.file_stream import FileStream
+    from midstream.spark.kafka_source import bad_messages, read_kafka
+    from midstream.spark.live_query import LiveQuery
+    from midstream.spark.spark_types import stream
 
 __all__ = ["FileStream", "LiveQuery", "bad_messages", "read_kafka", "session", "stream", "write_dead_letters"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "FileStream": "midstream.spark.file_stream",
+        "LiveQuery": "midstream.spark.live_query",
+        "bad_messages": "midstream.spark.kafka_source",
+        "read_kafka": "midstream.spark.kafka_source",
+        "stream": "midstream.spark.spark_types",
+        "write_dead_letters": "midstream.spark.dead_letters",
+    },
+)

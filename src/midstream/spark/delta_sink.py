@@ -28,7 +28,7 @@ from midstream.delta.orphans import OrphanRemoval, remove_files_of
 from midstream.delta.result_files import ResultFile, TableTarget
 from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
-from midstream.spark.cell_operator import application_of
+from midstream.spark.cell_work import application_of
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.file_systems import exists
 

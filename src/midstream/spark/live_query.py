@@ -6,7 +6,7 @@
                                                       metrics ◀── accumulator ◀────────────────┘
 
 Everything that Spark does well stays Spark's: sources, offsets, shuffles, state, retries, sinks. The operator runs the
-plan (see ``cell_operator``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch,
+plan (see ``cell_work``). Commands are rows of one more stream: a plan changes in all cells in the same micro-batch,
 and a restart from the checkpoint continues with the current plan and with a migration in progress.
 """
 
@@ -71,11 +71,13 @@ from midstream.spark.backfill import Backfill
 from midstream.spark.catalyst import as_spark_column, column_name, is_translatable
 from midstream.spark.cell_keys import cell_keys
 from midstream.spark.cell_operator import CellOperator
+from midstream.spark.cell_work import CellWork
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.figures import Figures
 from midstream.spark.file_stream import FileStream, files_to_read
 from midstream.spark.kafka_sink import KafkaSink
-from midstream.spark.packing import PACKED, STREAM, Packer, shared_columns
+from midstream.spark.packed import PACKED
+from midstream.spark.packing import STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
 from midstream.spark.spark_types import check_frames, spark_schema
 
@@ -473,11 +475,11 @@ class LiveQuery:
         claims = self._controlled("results").claims()
         figures = self._spark.sparkContext.accumulator([], Figures(self._report.take))
         begun = self._report.cells_begun
-        operator = CellOperator(
+        work = CellWork(
             self._setup, self._name, self._keys, claims, begun, figures, self._is_hosted, target, self._reading
         )
         return self._rows.groupBy("cell").transformWithStateInPandas(
-            operator, schema, outputMode="Append", timeMode="None"
+            CellOperator(work), schema, outputMode="Append", timeMode="None"
         )
 
     def _backfilled(self, backfill: Backfill, schema: StructType | str) -> DataFrame:

@@ -13,21 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.portable_types import as_type
-from midstream.runtime.pack import BAD_MESSAGE, KEEP, Pack, StreamPacker, pack_place
+from midstream.runtime.pack import BAD_MESSAGE, KEEP, Pack, StreamPacker
+from midstream.runtime.pack_place import pack_place
+from midstream.spark.packed import ROWS
 from midstream.spark.python_workers import freeze_loaded
 
-__all__ = ["FILE", "PACKED", "ROWS", "STREAM", "Packer", "pack_table", "shared_columns"]
+__all__ = ["STREAM", "Packer", "pack_table", "shared_columns"]
 
 STREAM = "stream"
 """A column that says whose row it is, in a table of several streams' rows."""
 PACK_BYTES = 32 << 20
 """Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
-PACKED = "cell long, kind string, place long, blob binary"
-"""What packs look like to Spark; ``place`` orders them. There are two kinds."""
-ROWS = "rows"
-"""The blob is a pack."""
-FILE = "file"
-"""The blob is the path of a file, whose rows the cell reads and packs itself."""
 
 
 class Packer:
@@ -68,7 +64,7 @@ class Packer:
 
 
 def pack_table(packs: Sequence[tuple[int, int, Pack]]) -> pa.RecordBatch:
-    """Packs as :data:`PACKED`, given the key of their cell and their place."""
+    """Packs as rows of ``packed.PACKED``, given the key of their cell and their place."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([cell for cell, _, _ in packs], pa.int64()),

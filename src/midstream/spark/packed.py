@@ -1,0 +1,12 @@
+"""What Spark carries to cells: rows of the columns :data:`PACKED`, of two kinds beside commands."""
+
+from __future__ import annotations
+
+__all__ = ["FILE", "PACKED", "ROWS"]
+
+PACKED = "cell long, kind string, place long, blob binary"
+"""The columns; ``place`` orders the rows of a cell and micro-batch (``runtime/pack_place``)."""
+ROWS = "rows"
+"""The blob is a pack."""
+FILE = "file"
+"""The blob is the path of a file, whose rows the cell reads and packs itself."""
