@@ -79,11 +79,16 @@ class OrphanRemoval:
         self._clock = clock
         self._next: float | None = None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to."""
+        return self._next is None or self._clock() >= self._next
+
     def now_and_then(self, table: DeltaTable) -> list[str]:
         """Remove orphans if it is time to; gives their names."""
-        began = self._clock()
-        if self._next is not None and began < self._next:
+        if not self.is_due:
             return []
+        began = self._clock()
         try:
             return remove_orphans(table, self._location)
         finally:

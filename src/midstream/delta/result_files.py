@@ -45,8 +45,9 @@ from midstream.engine.portable_types import as_type
 
 __all__ = ["ResultFile", "ResultTarget", "TableTarget", "results_as_files"]
 
-GROUP_ROWS = 1 << 18
-"""Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered."""
+GROUP_ROWS = 1 << 17
+"""Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered. When a cell is
+done, the last ones are still to be written: of larger groups, more."""
 MOST_BYTES = 64 << 20
 """Bytes of rows that wait for their row group, in all files together."""
 FILE_BYTES = 128 << 20

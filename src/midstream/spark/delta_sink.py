@@ -87,7 +87,7 @@ class DeltaSink(_Table):
         if self._writer is None:
             self._writer = self._begin()
         files = [msgspec.json.decode(row.file, type=ResultFile) for row in frame.collect()]
-        if self._writer.commit(batch, files):
+        if self._writer.commit(batch, files) and self._removal.is_due:
             self._remove_orphans()
 
     def _begin(self) -> TableWriter:
