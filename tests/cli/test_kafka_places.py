@@ -1,6 +1,7 @@
 """Topics as the command line names them, and what its failures mean; without Spark and without a broker."""
 
 import json
+import socket
 
 import pytest
 
@@ -10,6 +11,7 @@ from midstream.cli.sinks import check_unused, read_sink
 from midstream.cli.sources import choose_event_time, read_dead_letters, stream_sources
 from midstream.cli.spark_failures import explain_spark_failure
 from midstream.errors import BadArgument, BadStreamDeclaration, KafkaUnreachable, PathProblem, UnreadableFile
+from midstream.kafka.topic import KafkaTopic
 from midstream.spark.kafka_packages import kafka_packages, with_kafka_packages
 
 AVRO = '{"type": "record", "name": "r", "fields": []}'
@@ -134,3 +136,11 @@ def test_failures_of_kafka_are_named(text, kind, words):
     explained = explain_spark_failure(RuntimeError(text))
     assert isinstance(explained, kind)
     assert words in explained.message
+
+
+def test_brokers_that_take_no_connection_are_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        KafkaTopic.parse(f"127.0.0.1:1,127.0.0.1:{port}/t").check_reachable()
+    with pytest.raises(KafkaUnreachable, match=f"(?s)no Kafka broker answers.*127.0.0.1:1: .*127.0.0.1:{port}: "):
+        KafkaTopic.parse(f"127.0.0.1:1,127.0.0.1:{port}/t").check_reachable()

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from midstream.delta.commits import commit_backfill, epoch_of, has_backfill
 from midstream.delta.delta_types import delta_schema
 from midstream.delta.location import TableLocation
 from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
+from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
 from midstream.errors import TableConflict, TableMismatch
 from tests.delta.writing import APPLICATION, OTHER, SCHEMA, Driver, names_on_disk, rows_of
@@ -189,12 +191,22 @@ def test_a_table_that_is_always_busy_is_given_up(tmp_path, monkeypatch):
     driver = Driver(tmp_path / "t")
 
     def busy(self, *arguments, **options):
-        raise CommitFailedError("version 1 exists")
+        write_deltalake(tmp_path / "t", pa.table({"k": [9], "v": ["other"]}), mode="append")
+        raise CommitFailedError("the version exists")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", busy)
-    monkeypatch.setattr(commits, "_ATTEMPTS", 3)
-    with pytest.raises(TableConflict, match=r"(?s)changed by others too often.*tried 3 times.*version 1 exists"):
+    monkeypatch.setattr(commits, "_ATTEMPTS", 5)
+    with pytest.raises(TableConflict, match=r"(?s)changed by others too often.*tried 5 times.*the version exists"):
         driver.run(0, 1)
+    assert rows_of(tmp_path / "t") == [9] * 5
+
+
+def test_the_history_of_a_table_is_read_only_after_a_failure(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    monkeypatch.setattr(DeltaTable, "history", None)
+    for batch in range(3):
+        assert driver.run(batch, batch)
+    assert rows_of(tmp_path / "t") == [0, 1, 2]
 
 
 def test_a_table_that_refuses_a_commit_is_not_said_to_be_busy(tmp_path, monkeypatch):
@@ -211,12 +223,32 @@ def test_a_table_that_refuses_a_commit_is_not_said_to_be_busy(tmp_path, monkeypa
     assert len(tries) == 3
 
 
-def test_a_table_that_was_replaced_is_not_written_to(tmp_path):
+def test_a_table_that_no_longer_fits_is_not_written_to(tmp_path):
     driver = Driver(tmp_path / "t")
     driver.run(0, 1)
     write_deltalake(tmp_path / "t", pa.table({"other": [1]}), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(TableMismatch, match='has no column "k"'):
         driver.run(1, 2)
+
+
+def test_a_table_that_was_replaced_is_not_written_to(tmp_path):
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    DeltaTable.create(tmp_path / "t", schema=pa.schema(SCHEMA), mode="overwrite")
+    with pytest.raises(TableMismatch, match="was replaced by another one while the query ran"):
+        driver.run(1, 2)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_table_that_was_removed_is_not_written_to(tmp_path, is_made_again):
+    driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    files = driver.write(1, 2)
+    shutil.rmtree(tmp_path / "t")
+    if is_made_again:
+        prepare_table(driver.location, delta_schema(SCHEMA))
+    with pytest.raises(TableMismatch, match="was removed or replaced while the query ran"):
+        driver.writer.commit(1, files)
 
 
 def test_a_backfill_is_one_transaction_beside_a_running_query(tmp_path):
@@ -249,7 +281,11 @@ def test_on_a_file_system_without_locks_the_epoch_decides(tmp_path, monkeypatch)
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    location = TableLocation.of(tmp_path)
-    first, second = WriterLock(location), WriterLock(location)
-    first.release()
-    second.release()
+    first, second = Driver(tmp_path / "t"), Driver(tmp_path / "t", OTHER)
+    locks = [WriterLock(driver.location) for driver in (first, second)]
+    first.run(0, 1)
+    with pytest.raises(TableConflict, match="another query writes to the table"):
+        second.run(0, 2)
+    for lock in locks:
+        lock.release()
+    assert rows_of(tmp_path / "t") == [1]

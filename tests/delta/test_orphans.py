@@ -135,7 +135,7 @@ def test_a_driver_looks_for_orphans_from_time_to_time(tmp_path):
         now[0] += passed
         failed = driver.write(batch, 1)
         driver.run(batch, 1)
-        if removal.now_and_then(DeltaTable(tmp_path / "t")):
+        if removal.is_due and removal.remove(DeltaTable(tmp_path / "t")):
             found.append(batch)
             assert not (tmp_path / "t" / failed[0].name).exists()
     assert found == [0, 3]
@@ -151,5 +151,5 @@ def test_a_driver_that_cannot_remove_orphans_does_not_try_each_time(tmp_path, mo
 
     monkeypatch.setattr(orphans, "remove_orphans", failing)
     with pytest.raises(PermissionError):
-        removal.now_and_then(DeltaTable(tmp_path / "t"))
-    assert removal.now_and_then(DeltaTable(tmp_path / "t")) == []
+        removal.remove(DeltaTable(tmp_path / "t"))
+    assert not removal.is_due

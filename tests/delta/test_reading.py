@@ -98,3 +98,18 @@ def test_polars(path):
     found = polars.scan_delta(str(path)).filter(polars.col("n") >= 350).collect()
     assert found["room"].null_count() == 3
     assert sorted(int(n) for n in found["n"]) == list(range(350, 360))
+
+
+def test_columns_that_only_the_table_has_are_null(tmp_path):
+    schema = pa.schema({"k": pa.int64()})
+    DeltaTable.create(
+        tmp_path / "t", schema=pa.schema({"k": pa.int64(), "more": pa.int64(), "nested": pa.list_(pa.int64())})
+    )
+    location = TableLocation.of(tmp_path / "t")
+    writer = TableWriter(prepare_table(location, schema), location, schema, (), APPLICATION, 1)
+    target = ResultTarget(location, APPLICATION, 1, 0, 0)
+    writer.commit(0, list(results_as_files([pa.record_batch({"k": [1, 2]}, schema=schema)], target)))
+    there = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
+    assert there.count_rows(filter=ds.field("more").is_null()) == 2
+    assert there.count_rows(filter=ds.field("more") == 1) == 0
+    assert there.count_rows(filter=(ds.field("k") == 2) & ds.field("more").is_null()) == 1

@@ -16,6 +16,7 @@ from midstream.delta.file_names import FileName
 from midstream.delta.location import TableLocation
 from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
 from midstream.delta.table import prepare_table
+from midstream.errors import PathProblem
 from tests.delta.writing import APPLICATION
 
 NAN, DAY = float("nan"), datetime.date(2024, 2, 29)
@@ -184,3 +185,25 @@ def test_bounds_are_those_of_all_row_groups(tmp_path, monkeypatch):
     found = json.loads(file.statistics)
     assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"x": 1}, {"x": 6}, {"x": 2})
     assert pq.read_metadata(tmp_path / file.name).num_row_groups == 3
+
+
+def test_rows_of_a_rare_partition_do_not_keep_the_others(tmp_path):
+    target = ResultTarget(TableLocation.of(tmp_path), "9f" * 16, 1, 0, 0, ("p",))
+    rows = 20_000
+    before = pa.total_allocated_bytes()
+
+    def batches():
+        for _ in range(40):
+            yield pa.record_batch({"p": ["rare"] + ["usual"] * (rows - 1), "x": np.arange(rows)})
+            held.append(pa.total_allocated_bytes() - before)
+
+    held: list[int] = []
+    list(results_as_files(batches(), target))
+    assert max(held) < result_files.GROUP_ROWS * 8 * 4
+
+
+def test_what_storage_refuses_is_told_as_such(tmp_path):
+    (tmp_path / "t").write_text("a file where a directory should be")
+    target = ResultTarget(TableLocation.of(tmp_path / "t"), "9f" * 16, 1, 0, 0)
+    with pytest.raises(PathProblem, match="cannot write files of the table"):
+        list(results_as_files([pa.record_batch({"x": [1]})], target))

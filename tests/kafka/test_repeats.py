@@ -76,3 +76,14 @@ def test_partitions_and_queries_are_told_apart():
     assert [repeats.is_new(partition, headers(batch, number, query)) for partition, batch, number, query in shown] == [
         True, True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_a_partition_that_moves_to_another_consumer_takes_what_is_known_along():
+    before, after = RepeatFilter(), RepeatFilter()
+    for partition in (0, 1):
+        assert before.is_new(partition, headers(3, 7))
+    after.load(json.loads(json.dumps(before.state(1))))
+    before.drop(1)
+    assert not after.is_new(1, headers(3, 7)) and not after.is_new(1, headers(2, 1))
+    assert after.is_new(0, headers(3, 7)), "nothing was said of the other partition"
+    assert not before.is_new(0, headers(3, 7)) and before.is_new(1, headers(3, 7))

@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from midstream import ContinuousQuery, Stream
-from midstream.delta.commits import TableWriter
+from midstream.delta.commits import TableWriter, commit_backfill
 from midstream.errors import BadOption, TableConflict, TableMismatch
+from midstream.spark import delta_sink
 from midstream.testing import assert_same_bag, join_intervals
 from tests.spark.feeding import Feed
 
@@ -148,3 +150,47 @@ def test_a_backfill_is_written_once(feed, tmp_path):
     assert files_on_disk(path) == files_in_table(path)
     with pytest.raises(BadOption, match="checkpoint is for streams"):
         live.write_delta(path, tmp_path / "checkpoint")
+
+
+def test_a_writer_is_started_once(feed, tmp_path):
+    feed.drop(batch(0))
+    writer = live_query(feed, tmp_path).delta_writer(tmp_path / "t", tmp_path / "checkpoint")
+    running = writer.start()
+    running.processAllAvailable()
+    running.stop()
+    feed.drop(batch(1))
+    again = writer.start()
+    with pytest.raises(StreamingQueryException, match="was started twice"):
+        again.processAllAvailable()
+
+
+def test_a_cell_in_a_process_of_its_own_says_what_storage_refuses(feed, tmp_path, monkeypatch):
+    feed.drop(batch(0))
+    path = tmp_path / "t"
+    live = live_query(feed, tmp_path, cells=2)
+    writer = live.delta_writer(path, tmp_path / "checkpoint", partition_by=["k"])
+    for key in range(5):
+        (path / f"k={key}").write_text("a file where a directory should be")
+    running = writer.start()
+    with pytest.raises(StreamingQueryException, match="cannot write files of the table"):
+        running.processAllAvailable()
+
+
+@pytest.mark.parametrize("application", [None, "before March"])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_backfill_that_fails_leaves_no_files(feed, tmp_path, monkeypatch, application, is_written):
+    feed.drop(batch(0))
+    path = tmp_path / "t"
+    live = ContinuousQuery(TEXT, STREAMS).run_on_spark(feed.frames(streaming=False), cells=1)
+
+    def failing(*arguments):
+        if is_written:
+            commit_backfill(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(delta_sink, "commit_backfill", failing)
+    with pytest.raises(Killed):
+        live.write_delta(path, application=application)
+    assert len(files_on_disk(path)) == len(files_in_table(path)) == int(is_written)
+    if is_written:
+        assert_same_bag(results(path), expected(1))

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
@@ -349,3 +350,48 @@ def test_a_stream_without_files_needs_a_schema(spark, tmp_path):
         FileStream(spark, tmp_path / "nowhere")
     with pytest.raises(BadStreamDeclaration, match="files_per_batch is 0"):
         FileStream(spark, tmp_path, DDL, 0)
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+def test_from_delta_tables_to_a_delta_table_through_a_restart(spark, tmp_path, cells):
+    spark.conf.set("spark.sql.shuffle.partitions", cells)
+    for number in range(4):
+        for stream in "ab":
+            write_deltalake(tmp_path / stream, rows(stream, number), mode="append")
+        if number % 2 == 0:
+            # Not part of the tables.
+            drop(tmp_path / "a", "orphan.parquet", rows("a", 7))
+            continue
+        frames = {stream: FileStream(spark, tmp_path / stream, files_per_batch=1) for stream in "ab"}
+        live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control", cells=cells)
+        if number == 3:
+            live.finish()
+        running = live.write_delta(tmp_path / "out", tmp_path / "checkpoint")
+        try:
+            running.processAllAvailable()
+        finally:
+            running.stop()
+    assert_same_bag(DeltaTable(tmp_path / "out").to_pyarrow_table(), expected(range(4)))
+
+
+def test_a_table_from_which_rows_are_deleted_ends_the_query(spark, tmp_path):
+    for stream in "ab":
+        write_deltalake(tmp_path / stream, rows(stream, 0))
+    frames = {stream: FileStream(spark, tmp_path / stream) for stream in "ab"}
+    live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control")
+    work(live, tmp_path)
+    DeltaTable(tmp_path / "a").delete("k = 1")
+    with pytest.raises(StreamingQueryException, match="were deleted or changed, by version 1"):
+        work(live, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/in", "hdfs://host/in"])
+def test_files_elsewhere_are_for_spark(spark, url):
+    with pytest.raises(BadStreamDeclaration, match="cannot read files of"):
+        FileStream(spark, url, DDL)
+
+
+def test_a_path_may_be_a_url_or_have_characters_of_patterns(spark, tmp_path):
+    drop(tmp_path / "a [1]", "0.parquet", rows("a", 0))
+    assert FileStream(spark, tmp_path / "a [1]").schema.names == ["ts", "k"]
+    assert FileStream(spark, f"file://{tmp_path}/a%20[1]").path == str(tmp_path / "a [1]")

@@ -73,7 +73,8 @@ def declared(source: StreamSource) -> Stream:
             )
         separator = source.option("sep") or source.option("delimiter") or ","
         has_header = (source.option("header") or "true").lower() == "true"
-        schema = schema_of_file(first, source.format, separator, has_header)
+        file_format = "parquet" if source.format == "delta" else source.format
+        schema = schema_of_file(first, file_format, separator, has_header)
     otherwise = None if source.topic is None else "kafka_timestamp"
     kinds = {field.name: kind_of(field.type) for field in schema}
     event_time = choose_event_time(source.name, kinds, source.event_time, otherwise)

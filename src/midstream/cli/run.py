@@ -36,6 +36,7 @@ from midstream.cli.sinks import check_names, check_unused
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
 from midstream.cli.spark_process import spark_session
 from midstream.errors import BadArgument, FinishedRun, NotRunning
+from midstream.kafka.topic import KafkaTopic
 from midstream.query import ContinuousQuery
 from midstream.runtime.control import ControlDirectory
 from midstream.runtime.messages import Finish, Status
@@ -62,6 +63,8 @@ def run(asked: RunFile, until_end: bool, output: Output, adapt: str | Adaptation
     with _Interruption() as interruption, running(asked.control):
         before = _check_control(asked, until_end)
         asked = asked.read_as_before()
+        for topic in _topics(asked):
+            topic.check_reachable()
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
@@ -81,6 +84,16 @@ def _settings(asked: RunFile) -> Mapping[str, str]:
     if not topics and not asked.sink.is_kafka:
         return asked.settings
     return with_kafka_packages(asked.settings, any(source.payload == "avro" for source in topics))
+
+
+def _topics(asked: RunFile) -> Iterator[KafkaTopic]:
+    """All topics that are read or written."""
+    places = [source.topic for source in asked.streams]
+    if asked.sink.is_kafka:
+        places.append(asked.sink.path)
+    if asked.dead_letters is not None and asked.dead_letters.startswith("kafka:"):
+        places.append(asked.dead_letters.removeprefix("kafka:"))
+    yield from (KafkaTopic.parse(place) for place in places if place is not None)
 
 
 @contextlib.contextmanager
@@ -393,6 +406,8 @@ def _kind(type_name: str) -> str:
 
 def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     """All rows of the source that are there now."""
+    if source.format == "delta" and source.read_by == "midstream":
+        return _table_frame(spark, source)
     reader = spark.read.format(source.format).options(**source.options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
@@ -401,6 +416,20 @@ def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
         found = {"inferSchema": "true", "inferTimestamp": "true", "prefersDate": "true"}
         reader = reader.options(**{name: value for name, value in found.items() if source.option(name) is None})
     return reader.load(source.path)
+
+
+def _table_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    """All rows of a Delta table on this machine."""
+    from midstream.delta.added_files import files_now
+    from midstream.spark import FileStream as Files
+    from midstream.spark.file_stream import without_patterns
+
+    assert source.path is not None, "a table is in a directory"
+    columns = Files(spark, source.path, source.schema).schema
+    _, files = files_now(source.path)
+    if not files:
+        return spark.createDataFrame([], columns)
+    return spark.read.schema(columns).parquet(*(f"file://{without_patterns(file)}" for file in files))
 
 
 def _topic_frame(spark: SparkSession, source: StreamSource) -> DataFrame:

@@ -2,6 +2,7 @@
 
     orders=data/orders          a directory, a file or a glob; the format follows from the files' names
     orders=json:data/orders     the same with its format, for a directory without files yet
+    orders=data/table           a Delta table on this machine, or delta:data/table
     orders=kafka:HOST:9092/TOPIC  messages of a Kafka topic, with --option orders.payload=json, avro or raw
     orders=rate                 any other format that Spark can read as a stream, with --option orders.key=value
 
@@ -28,6 +29,7 @@ from typing import Any, Literal
 
 from midstream.cli.places import checked_topic, is_remote
 from midstream.cli.schemas import schema_from_ddl
+from midstream.delta.log_entries import is_table
 from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
 from midstream.runtime.file_log import data_files
 
@@ -139,9 +141,9 @@ class StreamSource:
         return replace(self, options={**self.options, **missing})
 
     def with_reader(self) -> StreamSource:
-        """As midstream reads it itself, if it can: parquet files on this machine, without options of Spark's reader."""
+        """As midstream reads it itself, if it can: parquet files or a Delta table on this machine, as they are."""
         known = {"recursivefilelookup", "maxfilespertrigger"}
-        is_plain = self.format == "parquet" and {name.lower() for name in self.options} <= known
+        is_plain = self.format in ("parquet", "delta") and {name.lower() for name in self.options} <= known
         if not is_plain or self.path is None or is_remote(self.path) or _is_partitioned(self.path):
             return self
         if (self.option("recursiveFileLookup") or "").lower() != "true":
@@ -367,6 +369,8 @@ def _checked_path(name: str, path: str) -> str:
 
 def _found_format(name: str, path: str) -> str:
     """The format, from the extensions of the files."""
+    if is_table(path):
+        return "delta"
     by_itself = _format_of(path)
     found = {_format_of(file.name): file.name for file in islice(local_files(path), _LOOKED_AT)}
     if by_itself is not None and not found:

@@ -11,9 +11,9 @@ complete. If the log has its number, its files are not added: the results are th
 that Spark keeps in the checkpoint, so that a new checkpoint is a new application.
 
 **One query writes at a time.** A writer reads the epoch when it begins, and takes the next one with its first
-transaction. If the epoch is not the one it left, somebody else writes to the table: it stops. So of two drivers, on the
-same checkpoint or not, one stops before it adds anything, without a lock or a clock. On a file system the later one is
-refused at once (``writer_lock``).
+transaction. If the table has another epoch than the writer expects, somebody else writes to it: the writer stops. So of
+two drivers, on the same checkpoint or not, one stops before it adds anything, without a lock or a clock. On a file
+system the later one is refused at once (``writer_lock``).
 
 **Check and commit are one step.** A commit must be the next version after the one that was checked (the storage has to
 write a file only if there is none); after anybody else's commit, everything is checked again.
@@ -27,10 +27,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from midstream.delta.file_names import FileName, application_id
+from midstream.delta.file_names import FileName, transaction_id
+from midstream.delta.file_statistics import with_nulls
 from midstream.delta.location import TableLocation
+from midstream.delta.log_entries import has_version
 from midstream.delta.result_files import ResultFile
 from midstream.delta.table import check_fits
 from midstream.errors import TableConflict, TableMismatch
@@ -44,6 +47,7 @@ _ATTEMPTS = 100
 _MOST_REFUSALS = 3
 """How often a commit may fail though nobody else has committed."""
 _METADATA = "midstream.writer"
+_REPLACED = "Start the query with a new checkpoint, if the new table is to have its results."
 
 
 def epoch_of(table: DeltaTable) -> int:
@@ -63,7 +67,10 @@ class _Commits:
         self._partition_by = list(partition_by)
         self._id = table.metadata().id
         self._mark = uuid.uuid4().hex
-        self._last_version = table.version()
+        self._checked = table.version()
+        """The version that was found to fit."""
+        self._latest = table.version()
+        """The latest version that is known to be there."""
 
     def is_complete(self) -> bool:
         """Check the table as it is now; whether there is nothing left to commit."""
@@ -85,14 +92,14 @@ class _Commits:
                 raise TableMismatch(
                     f"cannot commit to the table {self._location.address}", detail=f"{failure}."
                 ) from failure
-            if self._table.version() > before and self._is_there(mark):
+            if failure is not None and self._table.version() > before and self._is_there(mark):
                 # The storage reported a failure, but the commit was written.
                 return True
             if self.is_complete() or not files:
                 return False
             try:
                 self._table.create_write_transaction(
-                    [_add_action(file) for file in files],
+                    [self._add_action(file) for file in files],
                     mode="append",
                     schema=Schema.from_arrow(self._schema),
                     partition_by=self._partition_by,
@@ -105,25 +112,39 @@ class _Commits:
             except CommitFailedError as problem:
                 failure = problem
                 continue
+            self._latest = self._table.version() + 1
             return True
         raise TableConflict(
             f"the table {self._location.address} is changed by others too often",
             detail=f"A commit was tried {_ATTEMPTS} times. The last failure: {failure}.",
-            hint="Start the query again when there is less to do for them: nothing is lost or repeated.",
+            hint="Restart the query when the table is less busy: nothing is lost or repeated.",
         )
 
     def _refresh(self) -> None:
         """Read what has been committed since; raises if the table is another one, or fits no longer."""
+        directory = self._location.directory
+        if directory is not None and not has_version(directory, self._latest):
+            # delta-rs looks for later versions only: the next commit would have no predecessor.
+            raise TableMismatch(
+                f"the table {self._location.address} was removed or replaced while the query ran", hint=_REPLACED
+            )
         self._table.update_incremental()
-        if self._table.version() == self._last_version:
+        self._latest = self._table.version()
+        if self._latest == self._checked:
             return
         if self._table.metadata().id != self._id:
             raise TableMismatch(
-                f"the table {self._location.address} was replaced by another one while the query ran",
-                hint="Start the query with a new checkpoint, if the new table is to have its results.",
+                f"the table {self._location.address} was replaced by another one while the query ran", hint=_REPLACED
             )
         check_fits(self._table, self._location, self._schema, self._partition_by)
-        self._last_version = self._table.version()
+        self._checked = self._latest
+
+    def _add_action(self, file: ResultFile) -> AddAction:
+        """The file as part of the table, which may have more columns than the results."""
+        columns = [field.name for field in self._table.schema().fields if isinstance(field.type, PrimitiveType)]
+        missing = [name for name in columns if name not in self._schema.names]
+        statistics = with_nulls(file.statistics, missing, file.rows) if missing else file.statistics
+        return AddAction(file.name, file.size, file.partition, file.written_ms, True, statistics)
 
     def _is_there(self, mark: str) -> bool:
         return any(commit.get(_METADATA) == mark for commit in self._table.history(_ATTEMPTS))
@@ -170,7 +191,7 @@ class TableWriter(_Commits):
                 detail="It has begun to write after this one.",
                 hint="Stop one of them. This one can be started again with its checkpoint: nothing is lost.",
             )
-        last = self._table.transaction_version(application_id(self._application))
+        last = self._table.transaction_version(transaction_id(self._application))
         if last is not None and last > self._batch:
             raise TableConflict(
                 f"the table {self._location.address} has micro-batch {last} of this query, which is at {self._batch}",
@@ -180,7 +201,7 @@ class TableWriter(_Commits):
         return last == self._batch
 
     def _transactions(self) -> list[Transaction]:
-        return [Transaction(application_id(self._application), self._batch), Transaction(WRITER, self._epoch)]
+        return [Transaction(transaction_id(self._application), self._batch), Transaction(WRITER, self._epoch)]
 
 
 class _Backfill(_Commits):
@@ -201,12 +222,12 @@ class _Backfill(_Commits):
         return has_backfill(self._table, self._application)
 
     def _transactions(self) -> list[Transaction]:
-        return [Transaction(application_id(self._application, is_backfill=True), 0)]
+        return [Transaction(transaction_id(self._application, is_backfill=True), 0)]
 
 
 def has_backfill(table: DeltaTable, application: str) -> bool:
     """Whether the table has the results of a backfill."""
-    return table.transaction_version(application_id(application, is_backfill=True)) is not None
+    return table.transaction_version(transaction_id(application, is_backfill=True)) is not None
 
 
 def commit_backfill(
@@ -219,7 +240,3 @@ def commit_backfill(
 ) -> bool:
     """Commit the results of a backfill; false if the table has them already, or there are none."""
     return _Backfill(table, location, schema, partition_by, application)._commit("backfill", files)
-
-
-def _add_action(file: ResultFile) -> AddAction:
-    return AddAction(file.name, file.size, file.partition, file.written_ms, True, file.statistics)

@@ -18,7 +18,7 @@ import re
 import uuid
 from dataclasses import dataclass
 
-__all__ = ["FileName", "application_id"]
+__all__ = ["FileName", "application_of", "transaction_id"]
 
 _NAME = re.compile(r"midstream-([0-9a-f]{32})-(\d+|backfill)-(\d+)-(\d+)-[0-9a-f]{32}\.parquet")
 
@@ -49,6 +49,12 @@ class FileName:
         return f"midstream-{self.application}-{epoch}-{self.batch}-{self.cell}-{uuid.uuid4().hex}.parquet"
 
 
-def application_id(application: str, is_backfill: bool = False) -> str:
-    """The application id of transactions in the table's log."""
+def application_of(query: str | None) -> str:
+    """The application that a streaming query is, by Spark's id of the query."""
+    assert query is not None, "Spark tells every task which streaming query it is of"
+    return query.replace("-", "")
+
+
+def transaction_id(application: str, is_backfill: bool = False) -> str:
+    """The id under which an application's transactions are in the table's log."""
     return f"midstream-backfill-{application}" if is_backfill else f"midstream-{application}"

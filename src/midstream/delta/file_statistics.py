@@ -8,6 +8,7 @@ ones: the lower bound is cut, the upper one too, and then increased.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-__all__ = ["columns_with_nan", "statistics_json"]
+__all__ = ["columns_with_nan", "statistics_json", "with_nulls"]
 
 MOST_COLUMNS = 100
 """A table with more columns has no bounds: they are in its log for every file."""
@@ -59,6 +60,16 @@ def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds
     content: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
     if is_bounded:
         content |= {"minValues": lowest, "maxValues": highest}
+    return _JSON.encode(content).decode()
+
+
+def with_nulls(statistics: str, columns: Iterable[str], rows: int) -> str:
+    """The statistics of a file for a table with these columns as well, which are NULL in its rows.
+
+    delta-rs takes a column of which the statistics say nothing for one without NULLs.
+    """
+    content = msgspec.json.decode(statistics)
+    content["nullCount"] |= dict.fromkeys(columns, rows)
     return _JSON.encode(content).decode()
 
 

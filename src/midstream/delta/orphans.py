@@ -1,4 +1,4 @@
-"""Files that attempts left which failed: found and removed, never one that could still be committed.
+"""Files left by failed attempts: found and removed, never one that could still be committed.
 
 A file of ours (``file_names``) that the table does not name is an orphan if it cannot be committed any more:
 
@@ -8,10 +8,11 @@ A file of ours (``file_names``) that the table does not name is an orphan if it 
 
 All this is decided by one version of the table, the one whose files are looked at, so that a file that is committed
 meanwhile stays. Files that were committed once and removed from the table (by DELETE or OPTIMIZE) are not touched: they
-belong to earlier versions, and Delta's own VACUUM removes them in its time. Nothing depends on clocks.
+belong to earlier versions, and Delta's own VACUUM removes them in its time. Only when the log has forgotten them
+(``delta.deletedFileRetentionDuration``, by default a week) are they like any other.
 
-What a backfill left that was killed is kept, because another process may be about to commit it. Who knows that there is
-none removes it with ``with_backfills``.
+Files of a killed backfill are kept, because another process may be about to commit them. If no backfill runs,
+``with_backfills`` removes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from deltalake import DeltaTable
 
 from midstream.delta.commits import epoch_of, has_backfill
-from midstream.delta.file_names import FileName, application_id
+from midstream.delta.file_names import FileName, transaction_id
 from midstream.delta.location import TableLocation
 
 __all__ = ["OrphanRemoval", "find_orphans", "remove_files_of", "remove_orphans"]
@@ -39,7 +40,7 @@ def find_orphans(table: DeltaTable, with_backfills: bool = False) -> list[str]:
     def is_dead(file: FileName) -> bool:
         if file.epoch is None:
             return with_backfills or has_backfill(table, file.application)
-        committed = table.transaction_version(application_id(file.application))
+        committed = table.transaction_version(transaction_id(file.application))
         is_over = committed is not None and file.batch <= committed
         return file.epoch < epoch or is_over
 
@@ -72,7 +73,7 @@ def _unnamed_files(table: DeltaTable) -> set[str]:
 
 
 class OrphanRemoval:
-    """Removes orphans from time to time, beginning with the first call."""
+    """Removes orphans from time to time: the first time at once."""
 
     def __init__(self, location: TableLocation, clock: Callable[[], float] = time.monotonic) -> None:
         self._location = location
@@ -81,13 +82,11 @@ class OrphanRemoval:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to."""
+        """Whether it is time to remove them."""
         return self._next is None or self._clock() >= self._next
 
-    def now_and_then(self, table: DeltaTable) -> list[str]:
-        """Remove orphans if it is time to; gives their names."""
-        if not self.is_due:
-            return []
+    def remove(self, table: DeltaTable) -> list[str]:
+        """Remove orphans now; gives their names."""
         began = self._clock()
         try:
             return remove_orphans(table, self._location)

@@ -42,12 +42,13 @@ from midstream.delta.file_names import FileName
 from midstream.delta.file_statistics import columns_with_nan, statistics_json
 from midstream.delta.location import TableLocation
 from midstream.engine.portable_types import as_type
+from midstream.errors import PathProblem
 
 __all__ = ["ResultFile", "ResultTarget", "TableTarget", "results_as_files"]
 
 GROUP_ROWS = 1 << 17
-"""Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered. When a cell is
-done, the last ones are still to be written: of larger groups, more."""
+"""Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered. When a
+cell is done, its last rows are still to be written: larger groups leave more of them."""
 MOST_BYTES = 64 << 20
 """Bytes of rows that wait for their row group, in all files together."""
 FILE_BYTES = 128 << 20
@@ -106,14 +107,25 @@ def results_as_files(results: Iterable[pa.RecordBatch | Other], target: ResultTa
     try:
         for result in results:
             if isinstance(result, pa.RecordBatch):
-                writer.write(result)
+                with _refusing(target.table):
+                    writer.write(result)
             else:
                 yield result
-        files = writer.close()
+        with _refusing(target.table):
+            files = writer.close()
     except BaseException:
         writer.abandon()
         raise
     yield from files
+
+
+@contextlib.contextmanager
+def _refusing(table: TableLocation) -> Iterator[None]:
+    """What storage refuses is told as such: a full disk, missing permissions."""
+    try:
+        yield
+    except OSError as problem:
+        raise PathProblem(f"cannot write files of the table {table.address}", detail=f"{problem}.") from problem
 
 
 class _Background:
@@ -255,10 +267,11 @@ def _partitioned(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
         codes = codes * len(text.dictionary) + text.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    rest = batch.select([name for name in batch.schema.names if name not in partition_by]).take(pa.array(order))
+    rest = batch.select([name for name in batch.schema.names if name not in partition_by])
     for start, end in pairwise([*starts.tolist(), batch.num_rows]):
         row = int(order[start])
-        yield tuple(text[row].as_py() for text in texts), rest.slice(start, end - start)
+        # Copies: a slice that waits for its row group would keep all the others.
+        yield tuple(text[row].as_py() for text in texts), rest.take(pa.array(order[start:end]))
 
 
 def _directory(name: str, value: str | None) -> str:

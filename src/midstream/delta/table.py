@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from midstream.delta.delta_types import check_partition_columns
 from midstream.delta.location import TableLocation
+from midstream.delta.log_entries import is_table
 from midstream.errors import BadOption, TableMismatch, quoted
 
 __all__ = ["check_fits", "create_table", "open_table", "prepare_table"]
@@ -24,7 +25,7 @@ _EXPIRY = "delta.setTransactionRetentionDuration"
 _HARMLESS_FEATURES = frozenset(
     {
         "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "domainMetadata",
-        "generatedColumns", "identityColumns", "inCommitTimestamp-preview", "invariants", "timestampNtz",
+        "generatedColumns", "identityColumns", "invariants", "timestampNtz",
         "v2Checkpoint", "vacuumProtocolCheck",
     }
 )  # fmt: skip
@@ -75,7 +76,7 @@ def create_table(
 ) -> DeltaTable:
     """A new table. If another process creates it at the same time, it is that one, if it fits."""
     directory = location.directory
-    if directory is not None and directory.is_dir() and any(directory.iterdir()):
+    if directory is not None and directory.is_dir() and any(directory.iterdir()) and not is_table(directory):
         raise TableMismatch(
             f"the directory {directory} has files, but is no Delta table",
             hint="Use another directory, or an empty one.",

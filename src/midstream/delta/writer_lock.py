@@ -1,6 +1,7 @@
 """On a file system, a table has a lock: a second query is refused before it does anything, and the first one goes on.
 
-The lock is held by the process that runs the query, for as long as it lives, however it ends. In an object store there
+The lock is held by the process that runs the query, from its first micro-batch for as long as it lives, however it
+ends. In an object store there
 is none, nor on some network file systems; there the epoch in the table decides (``commits``).
 """
 
@@ -19,7 +20,7 @@ __all__ = ["WriterLock"]
 
 
 class WriterLock:
-    """Held from its making until ``release``; raises ``TableConflict`` if somebody else holds it."""
+    """Held from construction until ``release``; raises ``TableConflict`` if somebody else holds it."""
 
     def __init__(self, location: TableLocation) -> None:
         self._file: IO[str] | None = None

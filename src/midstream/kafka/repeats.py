@@ -32,11 +32,17 @@ class RepeatFilter:
     """Says of each message whether its result is new. Messages of a partition must be shown in their order.
 
     It remembers the numbers of one micro-batch for each partition and query. A consumer that starts again must continue
-    with what it knew: store :meth:`state` with the offsets, in one step, and give it to the next filter.
+    with what it knew: store :meth:`state` with the offsets, in one step, and give it to the next filter. In a group of
+    consumers, partitions move from one to another: store the state of each partition with its offset, :meth:`load` it
+    where the partition is assigned, and :meth:`drop` it where it is revoked.
     """
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
         self._latest: dict[tuple[int, str], _Latest] = {}
+        self.load(state)
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Continue with what another filter knew, of all its partitions or of one."""
         for partition, query, batch, numbers in (state or {}).get("latest", ()):
             self._latest[partition, query] = _Latest(batch, set(numbers))
 
@@ -52,7 +58,15 @@ class RepeatFilter:
         latest.numbers.add(number)
         return is_new
 
-    def state(self) -> dict[str, Any]:
-        """What it knows, for another filter; as JSON it takes a few bytes for each result of one micro-batch."""
-        latest = [[*key, one.batch, sorted(one.numbers)] for key, one in self._latest.items()]
-        return {"latest": latest}
+    def drop(self, partition: int) -> None:
+        """Forget a partition, which another consumer has now."""
+        for key in [key for key in self._latest if key[0] == partition]:
+            del self._latest[key]
+
+    def state(self, partition: int | None = None) -> dict[str, Any]:
+        """What it knows, of one partition or of all, for another filter.
+
+        As JSON it takes a few bytes for each result of one micro-batch.
+        """
+        known = {key: one for key, one in self._latest.items() if partition in (None, key[0])}
+        return {"latest": [[*key, one.batch, sorted(one.numbers)] for key, one in known.items()]}

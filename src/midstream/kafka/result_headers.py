@@ -36,7 +36,7 @@ def result_id(headers: Iterable[tuple[str, bytes]] | None) -> ResultId:
     found = {name: value for name, value in headers or () if name in (QUERY, BATCH, NUMBER)}
     try:
         return ResultId(found[QUERY].decode(), int(found[BATCH]), int(found[NUMBER]))
-    except (KeyError, ValueError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         raise MalformedMessage(
             "a message lacks the headers of a result",
             detail=f"It has {', '.join(f'{name}={value!r}' for name, value in found.items()) or 'none of them'}.",

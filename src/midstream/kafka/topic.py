@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 
-from midstream.errors import BadOption
+from midstream.errors import BadOption, KafkaUnreachable
 
 __all__ = ["KafkaTopic"]
 
@@ -40,6 +41,21 @@ class KafkaTopic:
                 hint="Write brokers and a topic: localhost:9092/orders, or one:9092,two:9092/orders.",
             )
         return cls(",".join(server.strip() for server in servers.split(",")), topic)
+
+    def check_reachable(self, seconds: float = 5.0) -> None:
+        """Raise unless some of the brokers takes a connection: Spark would ask for minutes before it says so."""
+        problems = []
+        for server in self.servers.split(","):
+            host, _, port = server.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+            except OSError as problem:
+                problems.append(f"{server}: {problem}")
+            else:
+                return
+        raise KafkaUnreachable(
+            "no Kafka broker answers", detail=f"{'; '.join(problems)}.", hint="Start the broker, or check its address."
+        )
 
     def __str__(self) -> str:
         return f"{self.servers}/{self.topic}"

@@ -6,7 +6,9 @@ a stream is then a number of files. A line of the log is on the disk before an o
 
 Files that are there when the query looks are numbered in their order; one that appears later comes after them, however
 old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Names that
-begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is complete.
+begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is complete. Of a
+directory that is a Delta table, files are numbered in the order in which they became part of it
+(``delta/added_files``).
 
 One process numbers files. If another one has added to the log, or if the log has fewer files than were read, the query
 stops: other numbers for the same files would skip some and repeat others.
@@ -19,26 +21,40 @@ import fcntl
 import glob
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+from midstream.delta.added_files import added_since, files_now
+from midstream.delta.log_entries import is_table
 from midstream.errors import BrokenRun
 
 __all__ = ["FileLog", "data_files"]
 
 
 class FileLog:
-    """The log of one query, a file of lines: a stream and the path of its next file."""
+    """The log of one query, a file of lines: a stream and the path of its next file.
+
+    For a Delta table, a line with the table's version follows the files up to it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: dict[str, list[str]] = {}
         self._known: set[tuple[str, str]] = set()
+        self._versions: dict[str, int] = {}
+        """Of streams that are Delta tables: up to which version files have numbers."""
+        self._looked: set[str] = set()
+        """Those whose logs this process has looked at."""
         written = path.read_bytes() if path.exists() else b""
         # What follows the last end of a line was being written when a process died: no offset needs it.
         self._end = written.rfind(b"\n") + 1
         for line in written[: self._end].splitlines():
-            self._note(*json.loads(line))
+            stream, file, *version = json.loads(line)
+            if version:
+                self._versions[stream] = version[0]
+            else:
+                self._note(stream, file)
 
     def count(self, stream: str) -> int:
         """How many files of a stream have a number."""
@@ -61,14 +77,33 @@ class FileLog:
 
     def discover(self, paths: dict[str, str]) -> None:
         """Number the files that are new, given where each stream's are: a directory, a file or a pattern."""
-        lines = []
+        entries: list[list[str | int | None]] = []
         for stream, path in paths.items():
-            new = [file for file in data_files(path) if (stream, file) not in self._known]
-            for _, file in sorted(_dated(new)):
+            if is_table(path):
+                version, found = self._in_table(stream, path)
+            else:
+                version = None
+                found = [file for _, file in sorted(_dated(f for f in data_files(path) if self._is_new(stream, f)))]
+            for file in filter(partial(self._is_new, stream), found):
                 self._note(stream, file)
-                lines.append(json.dumps([stream, file]) + "\n")
-        if lines:
-            self._append("".join(lines).encode())
+                entries.append([stream, file])
+            if version is not None and version != self._versions.get(stream):
+                self._versions[stream] = version
+                entries.append([stream, None, version])
+        if entries:
+            self._append("".join(json.dumps(entry) + "\n" for entry in entries).encode())
+
+    def _in_table(self, stream: str, path: str) -> tuple[int, list[str]]:
+        """The version of a stream's table, and the files that may be new."""
+        known = self._versions.get(stream)
+        if known is None:
+            return files_now(path)
+        found = added_since(path, known, is_first_look=stream not in self._looked)
+        self._looked.add(stream)
+        return found
+
+    def _is_new(self, stream: str, file: str) -> bool:
+        return (stream, file) not in self._known
 
     def _note(self, stream: str, file: str) -> None:
         self._known.add((stream, file))
@@ -148,7 +183,7 @@ def _inside(folder: str) -> Iterator[str]:
         yield from _inside(inner)
 
 
-def _dated(files: list[str]) -> Iterator[tuple[int, str]]:
+def _dated(files: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Each file with its modification time; those that are gone again are left out."""
     for file in files:
         try:

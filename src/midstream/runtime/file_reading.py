@@ -19,7 +19,7 @@ from midstream.runtime.pack_place import stream_of
 __all__ = ["FileReading"]
 
 _PIECE_ROWS = 1 << 20
-"""Rows of a file that are packed at a time: a file of any size needs little memory."""
+"""Rows of a file that are packed at a time: a task that reads files for several cells needs little memory."""
 
 
 class FileReading:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["pack_place", "stream_of"]
+__all__ = ["MOST_PARTS", "pack_place", "stream_of"]
+
+_BITS = 20
+MOST_PARTS = 1 << _BITS
+"""How many files of a stream a micro-batch can have."""
 
 
 def pack_place(stream: int, part: int, piece: int = 0) -> int:
@@ -13,9 +17,10 @@ def pack_place(stream: int, part: int, piece: int = 0) -> int:
     >>> pack_place(2, 7) < pack_place(2, 7, piece=1) < pack_place(2, 8), stream_of(pack_place(2, 8))
     (True, 2)
     """
-    return (stream << 40) + (part << 20) + piece
+    assert part < MOST_PARTS and piece < 1 << _BITS
+    return (stream << 2 * _BITS) + (part << _BITS) + piece
 
 
 def stream_of(place: int) -> int:
     """The number of the stream in the place of a pack."""
-    return place >> 40
+    return place >> 2 * _BITS

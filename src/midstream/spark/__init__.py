@@ -1,15 +1,16 @@
 """Running on Spark: the only folder that knows pyspark.
 
-``query.run_on_spark(frames)`` gives a :class:`LiveQuery`; :func:`stream` declares a stream by a DataFrame, and
-:func:`session` makes a session with the settings that suit. :func:`read_kafka` gives the messages of a Kafka topic as a
-DataFrame, :func:`bad_messages` those that could not be read, and :func:`write_dead_letters` keeps them.
+``query.run_on_spark(frames)`` gives a :class:`LiveQuery`; :func:`stream` declares a stream by a DataFrame, a
+:class:`FileStream` is one of files that midstream reads itself, and :func:`session` makes a session with the settings
+that suit. :func:`read_kafka` gives the messages of a Kafka topic as a DataFrame, :func:`bad_messages` those that could
+not be read, and :func:`write_dead_letters` keeps them.
 """
 
 from typing import TYPE_CHECKING
 
 from midstream.lazy_names import lazy_names
 
-# Not a lazy name: its module has the same.
+# Imported at once: the submodule of the same name would hide it.
 from midstream.spark.session import session
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import pyarrow.types as pat
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
+from midstream.delta.file_names import application_of
 from midstream.delta.result_files import ResultFile, TableTarget, results_as_files
 from midstream.errors import MidstreamError
 from midstream.runtime.cell_cache import CellCache
@@ -31,11 +32,11 @@ from midstream.runtime.file_reading import FileReading
 from midstream.runtime.messages import CellFigures, Command, encode
 from midstream.runtime.pack import Pack
 from midstream.runtime.state_backend import CellsBegun, stored_version
-from midstream.spark.packed import FILE, ROWS
+from midstream.spark.packed import COMMAND, FILE, ROWS
 from midstream.spark.python_workers import freeze_loaded
 from midstream.spark.spark_types import as_type, type_for_spark
 
-__all__ = ["CellWork", "SparkStateBackend", "application_of"]
+__all__ = ["CellWork", "SparkStateBackend"]
 
 _LOG = logging.getLogger(__name__)
 _CELLS = CellCache()
@@ -133,12 +134,6 @@ def _query_id() -> str | None:
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
-def application_of(query: str | None) -> str:
-    """The application that a streaming query is to a table, by Spark's id of the query."""
-    assert query is not None, "Spark tells every task which streaming query it is of"
-    return query.replace("-", "")
-
-
 def _batch_number() -> int:
     """The micro-batch that this task is of."""
     number = TaskContext.get().getLocalProperty("streaming.sql.batchId")  # type: ignore[union-attr]
@@ -163,6 +158,7 @@ def _received(
                 assert reading is not None, "who asks for files knows how they are read"
                 packs += [(at, pack) for _, at, pack in reading.packs(int(place), os.fsdecode(bytes(blob)))]
             else:
+                assert kind == COMMAND, kind
                 try:
                     commands.append(read_command(bytes(blob), f"command {place}"))
                 except MidstreamError as problem:

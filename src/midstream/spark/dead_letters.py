@@ -1,8 +1,9 @@
 """Dead letters: bad messages, written to a topic or to files, by a streaming query of their own.
 
-It reads the topics once more, with a checkpoint of its own, and so neither slows nor ends the query that uses the good
-messages. In a topic, a dead letter has the message's key and value as they were, and headers that say where it was and
-what is wrong with it. Files are JSON lines; each dead letter is in them once, and in a topic at least once.
+It reads the topics once more and has a checkpoint of its own, so that the query that uses the good messages does not
+depend on what it has written. In a topic, a dead letter has the message's key and value as they were, and headers that
+say where it was and what is wrong with it. Files are JSON lines; each dead letter is in them once, and in a topic at
+least once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def write_dead_letters(
     else:
         names = ("topic", "partition", "offset", "timestamp", "reason")
         readable = [*map(F.col, names), *_texts("key"), *_texts("value")]
-        writer = found.select(*readable).writeStream.format("json").options(**JSON_OPTIONS, path=os.fspath(text))
+        writer = found.select(*readable).writeStream.format("json").options(**JSON_OPTIONS, path=text)
     return writer.option("checkpointLocation", checked_checkpoint(checkpoint)).start()
 
 
@@ -48,10 +49,17 @@ def _headers() -> Column:
     names = ("reason", "topic", "partition", "offset", "timestamp")
     return F.array(
         *(
-            F.struct(F.lit(f"midstream-{name}").alias("key"), F.col(name).cast("string").cast("binary").alias("value"))
+            F.struct(F.lit(f"midstream-{name}").alias("key"), _text(name).cast("binary").alias("value"))
             for name in names
         )
     )
+
+
+def _text(name: str) -> Column:
+    """As text; a timestamp with its time zone, as in files."""
+    if name == "timestamp":
+        return F.date_format(name, JSON_OPTIONS["timestampFormat"])
+    return F.col(name).cast("string")
 
 
 def _texts(name: str) -> list[Column]:

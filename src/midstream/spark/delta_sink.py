@@ -23,12 +23,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.delta.commits import TableWriter, commit_backfill, epoch_of, has_backfill
 from midstream.delta.delta_types import delta_schema
+from midstream.delta.file_names import application_of
 from midstream.delta.location import TableLocation
 from midstream.delta.orphans import OrphanRemoval, remove_files_of
 from midstream.delta.result_files import ResultFile, TableTarget
 from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
-from midstream.spark.cell_work import application_of
+from midstream.errors import BadOption
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.file_systems import exists
 
@@ -79,13 +80,22 @@ class DeltaSink(_Table):
         self.target = TableTarget(self._location, self._epoch, tuple(partition_by))
         self._removal = OrphanRemoval(self._location)
         self._writer: TableWriter | None = None
+        self._run: str | None = None
+        """What Spark calls the run of the query that this sink is for."""
         # Refused at once if another query writes to the table; the lock is taken when this one runs.
         _release_if_over(self._location)
         WriterLock(self._location).release()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
+        # Spark runs all jobs of a streaming query in a group of this name.
+        run = self._spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         if self._writer is None:
-            self._writer = self._begin()
+            self._writer, self._run = self._begin(), run
+        elif run != self._run:
+            raise BadOption(
+                "a writer of a Delta table was started twice",
+                hint="Make one for each start: write_delta(...), or delta_writer(...).start().",
+            )
         files = [msgspec.json.decode(row.file, type=ResultFile) for row in frame.collect()]
         if self._writer.commit(batch, files) and self._removal.is_due:
             self._remove_orphans()
@@ -102,7 +112,7 @@ class DeltaSink(_Table):
     def _remove_orphans(self) -> None:
         try:
             self._table.update_incremental()
-            removed = self._removal.now_and_then(self._table)
+            removed = self._removal.remove(self._table)
         except Exception as problem:
             # They cost space, and may be removed the next time.
             _LOG.warning("files of failed attempts could not be removed from %s: %s", self._location.address, problem)

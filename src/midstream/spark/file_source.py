@@ -1,7 +1,7 @@
 """The Python data source that numbers the files of streams, and hands them to cells.
 
-Files are read in the order of their modification times, those with equal times by name (``runtime/file_log``); of
-Spark's own source, the latter come in any order. Who reads them depends on the number of cells:
+Files are read in the order of their modification times, those with equal times by name (``runtime/file_log``); Spark's
+own source reads the latter in any order. Who reads them depends on the number of cells:
 
 - **One cell** reads them itself: Spark carries no more than their paths, which the driver gives it, and no task but the
   cell's own is needed.
@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from midstream.runtime.file_log import FileLog
-from midstream.runtime.pack_place import pack_place
+from midstream.runtime.pack_place import MOST_PARTS, pack_place
 from midstream.spark.packed import FILE, PACKED
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _FileOffsets:
         """Whether to read no more than what is there at the next look."""
 
     def initial(self) -> dict[str, Any]:
-        """The same each time: Spark asks more than once, and would not find what was read from the first one."""
+        """The same each time: Spark asks more than once, and looks for what was read from there by this offset."""
         return self._initial
 
     def latest(self, start: dict[str, Any], is_limited: bool = True) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class _FileOffsets:
         for source in self._sources:
             read = start["files"].get(source.stream, 0)
             most = source.files_per_batch if is_limited and source.files_per_batch is not None else known[source.stream]
-            ends[source.stream] = max(read, min(known[source.stream], read + most))
+            ends[source.stream] = max(read, min(known[source.stream], read + min(most, MOST_PARTS)))
         return {"log": start["log"], "files": ends}
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, str]]:

@@ -10,23 +10,27 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from midstream.delta.added_files import files_now
+from midstream.delta.log_entries import is_table
 from midstream.errors import BadStreamDeclaration, PathProblem
 from midstream.runtime.file_log import data_files
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import StreamPacker
 from midstream.spark.file_source import FileSource, FilesToRead, StreamFiles
 
-__all__ = ["FileStream", "files_to_read"]
+__all__ = ["FileStream", "files_to_read", "without_patterns"]
 
 
 class FileStream:
-    """A directory, file or glob pattern of parquet files, for ``run_on_spark`` in place of a DataFrame.
+    """Parquet files (a directory, file or glob pattern) or a Delta table, for ``run_on_spark`` in place of a DataFrame.
 
     New files are read as they appear: write each under a name that begins with ``_`` or ``.``, or elsewhere on the same
     disk, and rename it when it is complete. ``files_per_batch`` limits a micro-batch; all that are there otherwise.
@@ -45,10 +49,12 @@ class FileStream:
         """Without a ``schema`` the columns are those of the first file, which must be there."""
         if files_per_batch is not None and (not isinstance(files_per_batch, int) or files_per_batch < 1):
             raise BadStreamDeclaration(f"files_per_batch is {files_per_batch!r}", hint="Give a number, 1 or more.")
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = _local_path(os.fspath(path))
         self.files_per_batch = files_per_batch
         self.sparkSession = spark
-        if schema is None:
+        if schema is None and is_table(self.path):
+            schema = _table_columns(spark, self.path)
+        elif schema is None:
             first = min(data_files(self.path), default=None)
             if first is None:
                 raise PathProblem(
@@ -56,10 +62,39 @@ class FileStream:
                     detail="The columns of a stream are those of its first file.",
                     hint='Give them: FileStream(spark, path, "ts timestamp, id long").',
                 )
-            schema = spark.read.parquet(f"file://{first}").schema
+            schema = spark.read.parquet(f"file://{without_patterns(first)}").schema
         columns = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(columns, StructType), "a schema is a list of columns"
         self.schema = columns
+
+
+def _table_columns(spark: SparkSession, path: str) -> StructType:
+    """The columns of a Delta table: those of its first file."""
+    _, files = files_now(path)
+    if files:
+        return spark.read.parquet(f"file://{without_patterns(files[0])}").schema
+    raise PathProblem(
+        f'the table "{path}" has no rows',
+        detail="The columns of a stream are those of its first file.",
+        hint='Give them: FileStream(spark, path, "ts timestamp, id long").',
+    )
+
+
+def without_patterns(path: str) -> str:
+    """A path in which Spark sees no pattern."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", path)
+
+
+def _local_path(path: str) -> str:
+    if path.startswith("file:"):
+        path = unquote(urlsplit(path).path)
+    if "://" in path:
+        raise BadStreamDeclaration(
+            f'cannot read files of "{path}"',
+            detail="midstream reads files that this machine, and those of all executors, see as local ones.",
+            hint="Let Spark read it: spark.readStream.schema(...).parquet(...).",
+        )
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def files_to_read(

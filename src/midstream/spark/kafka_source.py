@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
-from midstream.errors import BadOption, MissingColumn, PackageMissing, did_you_mean, quoted
+from midstream.errors import BadOption, DuplicateName, MissingColumn, PackageMissing, did_you_mean, quoted
 from midstream.kafka.topic import KafkaTopic
 from midstream.runtime.pack import BAD_MESSAGE
 from midstream.spark.catalyst import column_name
@@ -76,6 +76,13 @@ def read_kafka(
     except AnalysisException as problem:
         raise _explained(problem, payload, select) from problem
     columns = {name: F.col(f"payload.{column_name(name)}") for name in names if name not in (_CORRUPT, _DECODED)}
+    twice = [name for name in columns if name in KAFKA_COLUMNS]
+    if twice:
+        raise DuplicateName(
+            f'the messages have a column "{twice[0]}"',
+            detail="Every stream of Kafka messages has one of this name, of the message itself.",
+            hint='Read the messages as raw ones and rename it: payload="raw", select="...".',
+        )
     columns |= {name: F.col(place) for name, place in KAFKA_COLUMNS.items()}
     if event_time is not None and event_time not in columns:
         raise MissingColumn(
@@ -150,11 +157,14 @@ def _check(payload: str, schema: Any, avro_schema: str | None, select: str | Non
             raise BadOption(f"{name} is for {kind} messages, and these are {payload}")
     if avro_schema is not None:
         try:
-            is_record = json.loads(avro_schema)["type"] == "record"
+            written = json.loads(avro_schema)
+            is_record = written["type"] == "record" and isinstance(written["fields"], list)
         except (ValueError, KeyError, TypeError):
             is_record = False
         if not is_record:
-            raise BadOption("the Avro schema is not that of a record", hint='Give JSON: {"type": "record", ...}.')
+            raise BadOption(
+                "the Avro schema is not that of a record", hint='Give JSON: {"type": "record", "fields": [...], ...}.'
+            )
 
 
 def _explained(problem: AnalysisException, payload: str, select: str | None) -> Exception:

@@ -76,7 +76,7 @@ from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.figures import Figures
 from midstream.spark.file_stream import FileStream, files_to_read
 from midstream.spark.kafka_sink import KafkaSink
-from midstream.spark.packed import PACKED
+from midstream.spark.packed import COMMAND, PACKED
 from midstream.spark.packing import STREAM, Packer, shared_columns
 from midstream.spark.session import is_one_machine
 from midstream.spark.spark_types import check_frames, spark_schema
@@ -84,7 +84,7 @@ from midstream.spark.spark_types import check_frames, spark_schema
 __all__ = ["LiveQuery"]
 
 
-COMMAND_SCHEMA = "id long, command string"
+_COMMAND_COLUMNS = "id long, command string"
 
 
 class LiveQuery:
@@ -460,13 +460,13 @@ class LiveQuery:
     def _commands(self) -> DataFrame:
         """Commands, to every cell."""
         # With its scheme: the cluster's default may be another file system.
-        lines = self._spark.readStream.schema(COMMAND_SCHEMA).json(
+        lines = self._spark.readStream.schema(_COMMAND_COLUMNS).json(
             f"file://{self._controlled('commands').commands_path}"
         )
         every_cell = F.explode(F.array(*[F.lit(key).cast("long") for key in self._keys]))
         return lines.where("id is not null and command is not null").select(
             every_cell.alias("cell"),
-            F.lit("command").alias("kind"),
+            F.lit(COMMAND).alias("kind"),
             F.col("id").alias("place"),
             F.col("command").cast("binary").alias("blob"),
         )

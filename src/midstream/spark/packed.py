@@ -1,8 +1,8 @@
-"""What Spark carries to cells: rows of the columns :data:`PACKED`, of two kinds beside commands."""
+"""What Spark carries to cells: rows of the columns :data:`PACKED`, of three kinds."""
 
 from __future__ import annotations
 
-__all__ = ["FILE", "PACKED", "ROWS"]
+__all__ = ["COMMAND", "FILE", "PACKED", "ROWS"]
 
 PACKED = "cell long, kind string, place long, blob binary"
 """The columns; ``place`` orders the rows of a cell and micro-batch (``runtime/pack_place``)."""
@@ -10,3 +10,5 @@ ROWS = "rows"
 """The blob is a pack."""
 FILE = "file"
 """The blob is the path of a file, whose rows the cell reads and packs itself."""
+COMMAND = "command"
+"""The blob is a command, and ``place`` its number."""

@@ -1,0 +1,116 @@
+"""The files of a table that a stream reads: in the order of commits, each once."""
+
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from midstream.delta.added_files import added_since, files_now
+from midstream.delta.log_entries import log_entry
+from midstream.errors import TableMismatch
+from midstream.runtime.file_log import FileLog
+
+
+def add(path, *values):
+    write_deltalake(path, pa.table({"ts": list(values)}), mode="append")
+
+
+def values(files):
+    return [pq.read_table(file).column("ts").to_pylist() for file in files]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = str(tmp_path / "a table")
+    add(path, 1)
+    add(path, 2)
+    return path
+
+
+def discovered(log, table):
+    log.discover({"a": table})
+    return values(log.files("a", 0, log.count("a")))
+
+
+def test_a_stream_begins_with_what_the_table_has_and_follows_its_log(table, tmp_path):
+    log = FileLog(tmp_path / "log")
+    assert discovered(log, table) == [[1], [2]]
+    add(table, 3)
+    add(table, 4)
+    assert discovered(log, table) == [[1], [2], [3], [4]]
+    assert discovered(log, table) == [[1], [2], [3], [4]]
+    add(table, 5)
+    assert discovered(FileLog(tmp_path / "log"), table) == [[1], [2], [3], [4], [5]]
+
+
+def test_files_that_are_not_part_of_the_table_are_not_read(table, tmp_path):
+    pq.write_table(pa.table({"ts": [9]}), os.path.join(table, "orphan.parquet"))
+    assert discovered(FileLog(tmp_path / "log"), table) == [[1], [2]]
+
+
+def test_rows_that_are_rewritten_are_not_read_again(table, tmp_path):
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    DeltaTable(table).optimize.compact()
+    add(table, 3)
+    assert discovered(log, table) == [[1], [2], [3]]
+
+
+def test_a_log_that_was_cut_off_is_completed(table, tmp_path):
+    """The process died while it wrote the first lines: without the version, it begins again."""
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    first = (tmp_path / "log").read_text().splitlines()[0]
+    (tmp_path / "log").write_text(f'{first}\n["a", ')
+    assert sorted(discovered(FileLog(tmp_path / "log"), table)) == [[1], [2]]
+
+
+@pytest.mark.parametrize("change", ["delete", "overwrite"])
+def test_rows_that_are_taken_back_end_the_query(table, tmp_path, change):
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    if change == "delete":
+        DeltaTable(table).delete("ts = 1")
+    else:
+        write_deltalake(table, pa.table({"ts": [7]}), mode="overwrite")
+    with pytest.raises(TableMismatch, match="were deleted or changed, by version 2"):
+        log.discover({"a": table})
+
+
+def test_a_log_without_the_next_version_is_refused(table):
+    version, _ = files_now(table)
+    add(table, 3)
+    add(table, 4)
+    log_entry(table, version + 1).unlink()
+    with pytest.raises(TableMismatch, match=f"no longer has version {version + 1}"):
+        added_since(table, version, is_first_look=True)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (
+            {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}},
+            "deletionVectors",
+        ),
+        ({"protocol": {"minReaderVersion": 2}}, "column mapping"),
+        ({"metaData": {"partitionColumns": ["day"]}}, 'partition column "day"'),
+        ({"add": {"path": "x.parquet", "dataChange": True, "deletionVector": {"a": 1}}}, "deletion vectors"),
+        ({"add": {"path": "s3://elsewhere/x.parquet", "dataChange": True}}, "files in other places"),
+    ],
+)
+def test_what_plain_files_do_not_have_is_refused(table, action, words):
+    version, _ = files_now(table)
+    log_entry(table, version + 1).write_text(json.dumps(action))
+    with pytest.raises(TableMismatch, match=words):
+        added_since(table, version, is_first_look=True)
+
+
+def test_a_partitioned_table_is_refused(tmp_path):
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"ts": [1], "v": [2]}), partition_by=["ts"])
+    with pytest.raises(TableMismatch, match='partition column "ts"'):
+        files_now(path)
