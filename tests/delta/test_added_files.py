@@ -51,11 +51,14 @@ def test_files_that_are_not_part_of_the_table_are_not_read(table, tmp_path):
     assert discovered(FileLog(tmp_path / "log"), table) == [[1], [2]]
 
 
-def test_rows_that_are_rewritten_are_not_read_again(table, tmp_path):
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_rows_that_are_rewritten_are_not_read_again(table, tmp_path, is_restarted):
     log = FileLog(tmp_path / "log")
     discovered(log, table)
     DeltaTable(table).optimize.compact()
     add(table, 3)
+    if is_restarted:
+        log = FileLog(tmp_path / "log")
     assert discovered(log, table) == [[1], [2], [3]]
 
 
