@@ -53,7 +53,7 @@ PROMISES = {
     ],
     "sinks_delta_and_kafka": [
         r"written to delta:",
-        r" +2 +23\.01 +300 +600",
+        r" +2 +23\.01\d* +300 +600",
     ],
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from midstream.delta.added_files import added_since, files_now
 from midstream.delta.log_entries import log_entry
-from midstream.errors import TableMismatch
+from midstream.errors import BadStreamDeclaration, TableMismatch
+from midstream.runtime import file_log
 from midstream.runtime.file_log import FileLog
 
 
@@ -63,12 +65,41 @@ def test_rows_that_are_rewritten_are_not_read_again(table, tmp_path, is_restarte
 
 
 def test_a_log_that_was_cut_off_is_completed(table, tmp_path):
-    """The process died while it wrote the first lines: without the version, it begins again."""
+    """The process died while it wrote what it had found: then nobody has an offset with these files."""
     log = FileLog(tmp_path / "log")
     discovered(log, table)
-    first = (tmp_path / "log").read_text().splitlines()[0]
-    (tmp_path / "log").write_text(f'{first}\n["a", ')
-    assert sorted(discovered(FileLog(tmp_path / "log"), table)) == [[1], [2]]
+    kept = (tmp_path / "log").read_text()
+    add(table, 3)
+    discovered(log, table)
+    (tmp_path / "log").write_text((tmp_path / "log").read_text()[: len(kept) + 20])
+    DeltaTable(table).optimize.compact()
+    assert discovered(FileLog(tmp_path / "log"), table) == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_table_that_was_made_again_is_noticed(table, tmp_path, rows):
+    discovered(FileLog(tmp_path / "log"), table)
+    shutil.rmtree(table)
+    for row in range(rows):
+        add(table, row)
+    with pytest.raises(TableMismatch, match="was removed or replaced"):
+        FileLog(tmp_path / "log").discover({"a": table})
+
+
+def test_what_happens_to_a_table_is_noticed_while_the_query_runs(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_log, "_CHECK_SECONDS", 0.0)
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    discovered(log, table)
+    shutil.rmtree(table)
+    with pytest.raises(TableMismatch, match="was removed or replaced"):
+        log.discover({"a": table})
+
+
+@pytest.mark.parametrize("place", ["", "a*", "a table/*.parquet", "**"])
+def test_files_of_a_table_are_not_read_without_its_log(table, tmp_path, place):
+    with pytest.raises(BadStreamDeclaration, match="is a Delta table among the files"):
+        FileLog(tmp_path / "log").discover({"a": str(tmp_path / place)})
 
 
 @pytest.mark.parametrize("change", ["delete", "overwrite"])
@@ -84,12 +115,12 @@ def test_rows_that_are_taken_back_end_the_query(table, tmp_path, change):
 
 
 def test_a_log_without_the_next_version_is_refused(table):
-    version, _ = files_now(table)
+    known = files_now(table)
     add(table, 3)
     add(table, 4)
-    log_entry(table, version + 1).unlink()
-    with pytest.raises(TableMismatch, match=f"no longer has version {version + 1}"):
-        added_since(table, version, is_first_look=True)
+    log_entry(table, known.version + 1).unlink()
+    with pytest.raises(TableMismatch, match=f"no longer has version {known.version + 1}"):
+        added_since(table, known, is_thorough=True)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +137,10 @@ def test_a_log_without_the_next_version_is_refused(table):
     ],
 )
 def test_what_plain_files_do_not_have_is_refused(table, action, words):
-    version, _ = files_now(table)
-    log_entry(table, version + 1).write_text(json.dumps(action))
+    known = files_now(table)
+    log_entry(table, known.version + 1).write_text(json.dumps(action))
     with pytest.raises(TableMismatch, match=words):
-        added_since(table, version, is_first_look=True)
+        added_since(table, known, is_thorough=False)
 
 
 def test_a_partitioned_table_is_refused(tmp_path):

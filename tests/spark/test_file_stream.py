@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from midstream import ContinuousQuery, Stream
-from midstream.errors import BadStreamDeclaration, PathProblem, UnreadableFile
+from midstream.errors import BadOption, BadStreamDeclaration, PathProblem, UnreadableFile
 from midstream.planning.partitioning import partition
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import Pack, StreamPacker
@@ -364,14 +364,30 @@ def test_from_delta_tables_to_a_delta_table_through_a_restart(spark, tmp_path, c
             continue
         frames = {stream: FileStream(spark, tmp_path / stream, files_per_batch=1) for stream in "ab"}
         live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control", cells=cells)
-        if number == 3:
-            live.finish()
         running = live.write_delta(tmp_path / "out", tmp_path / "checkpoint")
         try:
             running.processAllAvailable()
+            if number == 3:
+                live.finish()
+                running.processAllAvailable()
         finally:
             running.stop()
     assert_same_bag(DeltaTable(tmp_path / "out").to_pyarrow_table(), expected(range(4)))
+
+
+def test_a_query_does_not_read_what_it_writes(spark, tmp_path):
+    for stream in "ab":
+        write_deltalake(tmp_path / stream, rows(stream, 0))
+    frames = {stream: FileStream(spark, tmp_path / stream) for stream in "ab"}
+    live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with pytest.raises(BadOption, match='stream "a" reads the table'):
+        live.write_delta(tmp_path / "link", tmp_path / "checkpoint")
+
+
+def test_an_empty_table_has_columns(spark, tmp_path):
+    DeltaTable.create(tmp_path / "a", schema=SCHEMA)
+    assert FileStream(spark, tmp_path / "a").schema.names == ["ts", "k"]
 
 
 def test_a_table_from_which_rows_are_deleted_ends_the_query(spark, tmp_path):

@@ -14,6 +14,7 @@ from midstream.cli.output import Output, escape
 from midstream.cli.plan_names import name_of, plan_named
 from midstream.cli.schemas import KAFKA, RATE, RAW, kind_of, schema_from_ddl, schema_of_file
 from midstream.cli.sources import StreamSource, choose_event_time, local_files, read_lateness
+from midstream.delta.added_files import table_schema
 from midstream.errors import BadArgument
 from midstream.planning.partitioning import partition
 from midstream.query import ContinuousQuery
@@ -64,6 +65,8 @@ def declared(source: StreamSource) -> Stream:
         schema = RATE
     elif source.payload == "raw" and source.topic is not None and source.option("select") is None:
         schema = RAW
+    elif source.format == "delta" and source.path is not None and source.read_by == "midstream":
+        schema = table_schema(source.path)
     else:
         first = next(local_files(source.path), None) if source.path is not None else None
         if first is None:
@@ -73,8 +76,7 @@ def declared(source: StreamSource) -> Stream:
             )
         separator = source.option("sep") or source.option("delimiter") or ","
         has_header = (source.option("header") or "true").lower() == "true"
-        file_format = "parquet" if source.format == "delta" else source.format
-        schema = schema_of_file(first, file_format, separator, has_header)
+        schema = schema_of_file(first, source.format, separator, has_header)
     otherwise = None if source.topic is None else "kafka_timestamp"
     kinds = {field.name: kind_of(field.type) for field in schema}
     event_time = choose_event_time(source.name, kinds, source.event_time, otherwise)

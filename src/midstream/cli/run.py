@@ -371,7 +371,7 @@ def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
     if source.schema is not None and source.format == "parquet" and first is not None:
         check_columns(source.name, schema_from_ddl(source.schema, source.name), first)
     if source.schema is None and source.is_file:
-        if first is None and not is_remote(source.path or ""):
+        if first is None and not is_remote(source.path or "") and source.format != "delta":
             raise BadArgument(
                 f'the columns of stream "{source.name}" cannot be found: there are no files yet',
                 hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
@@ -426,7 +426,7 @@ def _table_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
 
     assert source.path is not None, "a table is in a directory"
     columns = Files(spark, source.path, source.schema).schema
-    _, files = files_now(source.path)
+    files = files_now(source.path).files
     if not files:
         return spark.createDataFrame([], columns)
     return spark.read.schema(columns).parquet(*(f"file://{without_patterns(file)}" for file in files))

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 from midstream.cli.places import checked_topic, is_remote
 from midstream.cli.schemas import schema_from_ddl
+from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import is_table
 from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
 from midstream.runtime.file_log import data_files
@@ -144,7 +145,13 @@ class StreamSource:
         """As midstream reads it itself, if it can: parquet files or a Delta table on this machine, as they are."""
         known = {"recursivefilelookup", "maxfilespertrigger"}
         is_plain = self.format in ("parquet", "delta") and {name.lower() for name in self.options} <= known
-        if not is_plain or self.path is None or is_remote(self.path) or _is_partitioned(self.path):
+        if not is_plain or self.path is None or is_remote(self.path):
+            return self
+        if self.format == "delta" and is_table(self.path):
+            # Refused before Spark is started, if midstream cannot read it.
+            table_schema(self.path)
+            return replace(self, read_by="midstream")
+        if self.format == "delta" or _is_partitioned(self.path):
             return self
         if (self.option("recursiveFileLookup") or "").lower() != "true":
             return self

@@ -13,23 +13,88 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from midstream.delta.log_entries import last_version, log_entry
+from midstream.delta.log_entries import is_table, last_version, log_entry
 from midstream.errors import PackageMissing, TableMismatch
 from midstream.installation import install_command
 
-__all__ = ["added_since", "files_now"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+__all__ = ["TableFiles", "added_since", "files_now", "table_schema"]
 
 _PLAIN_FEATURES = {"timestampNtz"}
 """What a table may ask of its readers that every reader of parquet does."""
+_ANEW = "Start the query with a new checkpoint: it reads what the table has now."
 
 
-def files_now(path: str) -> tuple[int, list[str]]:
-    """The table's version, and the files of its rows."""
+class TableFiles(NamedTuple):
+    """Files of a table, and up to which version of it."""
+
+    version: int
+    table_id: str
+    """Another one if the table was removed and made again."""
+    files: list[str]
+
+
+def files_now(path: str) -> TableFiles:
+    """The files of all rows that the table has."""
     import pyarrow as pa
 
+    table = _opened(path)
+    adds = pa.table(table.get_add_actions()).select(["modification_time", "path"]).to_pylist()
+    dated = sorted((add["modification_time"], add["path"]) for add in adds)
+    return TableFiles(table.version(), _id(table), [_file(path, name) for _, name in dated])
+
+
+def table_schema(path: str) -> pa.Schema:
+    """The columns of a table, by its log."""
+    import pyarrow as pa
+
+    return pa.schema(_opened(path).schema().to_arrow())
+
+
+def added_since(path: str, known: TableFiles, is_thorough: bool) -> TableFiles:
+    """The files that were added after those that are known.
+
+    If it ``is_thorough``, it is noticed that versions in between are missing, or that the table is another one.
+    """
+    version = known.version
+    files: list[str] = []
+    while (entry := log_entry(path, version + 1)).exists():
+        version += 1
+        for line in entry.read_text().splitlines():
+            try:
+                action = json.loads(line)
+            except ValueError:
+                raise TableMismatch(f"cannot read {entry}", hint="Repair the table's log.") from None
+            files += _added(path, version, action)
+    if is_thorough:
+        _check_continuity(path, known, version)
+    return TableFiles(version, known.table_id, files)
+
+
+def _check_continuity(path: str, known: TableFiles, version: int) -> None:
+    last = last_version(path) if is_table(path) else -1
+    if last > version and not log_entry(path, version + 1).exists():
+        raise TableMismatch(
+            f"the log of the table {path} no longer has version {version + 1}",
+            detail=f"The query has read the table up to version {version}; its log has version {last}.",
+            hint=_ANEW,
+        )
+    if last < version or _id(_opened(path)) != known.table_id:
+        raise TableMismatch(f"the table {path} was removed or replaced by another one", hint=_ANEW)
+
+
+def _id(table: DeltaTable) -> str:
+    return str(table.metadata().id)
+
+
+def _opened(path: str) -> DeltaTable:
+    """The table, if its files are plain ones."""
     try:
         from midstream.delta.location import TableLocation
         from midstream.delta.table import open_table
@@ -41,32 +106,13 @@ def files_now(path: str) -> tuple[int, list[str]]:
 
     table = open_table(TableLocation.of(path))
     if table is None:
-        raise TableMismatch(f"there is no table in {path}", hint="Write to it first, or give its columns.")
+        raise TableMismatch(
+            f"there is no Delta table in {path}", hint="If it has parquet files, leave out delta: before its path."
+        )
     protocol = table.protocol()
     _check_columns(path, table.metadata().partition_columns)
     _check_protocol(path, protocol.min_reader_version, protocol.reader_features)
-    adds = pa.table(table.get_add_actions()).select(["modification_time", "path"]).to_pylist()
-    dated = sorted((add["modification_time"], add["path"]) for add in adds)
-    return table.version(), [_file(path, name) for _, name in dated]
-
-
-def added_since(path: str, version: int, is_first_look: bool) -> tuple[int, list[str]]:
-    """The table's latest version, and the files that were added after a version.
-
-    At the ``first look`` of a process, versions that are missing in between are noticed, too.
-    """
-    files: list[str] = []
-    while (entry := log_entry(path, version + 1)).exists():
-        version += 1
-        for line in entry.read_text().splitlines():
-            files += _added(path, version, json.loads(line))
-    if is_first_look and (last := last_version(path)) > version:
-        raise TableMismatch(
-            f"the log of the table {path} no longer has version {version + 1}",
-            detail=f"The query has read the table up to version {version}; its log has version {last}.",
-            hint="Start the query with a new checkpoint; it reads the whole table again.",
-        )
-    return version, files
+    return table
 
 
 def _added(path: str, version: int, action: dict[str, Any]) -> list[str]:
@@ -80,7 +126,7 @@ def _added(path: str, version: int, action: dict[str, Any]) -> list[str]:
         raise TableMismatch(
             f"rows of the table {path} were deleted or changed, by version {version}",
             detail="A stream cannot take back rows that were read.",
-            hint="Start the query with a new checkpoint; it reads what the table has now.",
+            hint=_ANEW,
         )
     if "metaData" in action:
         _check_columns(path, action["metaData"].get("partitionColumns") or [])

@@ -198,4 +198,4 @@ def _shown(data_type: object) -> str:
 
 
 def _sentence(problem: Exception) -> str:
-    return f"{str(problem).strip().rstrip('.')}."
+    return f"{str(problem).strip().splitlines()[0].rstrip('.')}." if str(problem).strip() else f"{problem!r}."

@@ -21,39 +21,47 @@ import fcntl
 import glob
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
-from functools import partial
+from math import inf
 from pathlib import Path
 
-from midstream.delta.added_files import added_since, files_now
+from midstream.delta.added_files import TableFiles, added_since, files_now
 from midstream.delta.log_entries import is_table
-from midstream.errors import BrokenRun
+from midstream.errors import BadStreamDeclaration, BrokenRun
 
 __all__ = ["FileLog", "data_files"]
+
+_CHECK_SECONDS = 10.0
+"""How often it is looked whether a table is still the same one, with a log without gaps."""
 
 
 class FileLog:
     """The log of one query, a file of lines: a stream and the path of its next file.
 
-    For a Delta table, a line with the table's version follows the files up to it.
+    Of a Delta table, a line has all files that were found at once, with the table's version and id: a line that was not
+    written to its end does not count.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: dict[str, list[str]] = {}
         self._known: set[tuple[str, str]] = set()
-        self._versions: dict[str, int] = {}
+        self._tables: dict[str, TableFiles] = {}
         """Of streams that are Delta tables: up to which version files have numbers."""
-        self._looked: set[str] = set()
-        """Those whose logs this process has looked at."""
+        self._checked: dict[str, float] = {}
+        """When this process has looked closely at their logs."""
+        self._clear_folders: set[str] = set()
+        """Folders that are known not to be those of a table."""
         written = path.read_bytes() if path.exists() else b""
         # What follows the last end of a line was being written when a process died: no offset needs it.
         self._end = written.rfind(b"\n") + 1
         for line in written[: self._end].splitlines():
-            stream, file, *version = json.loads(line)
-            if version:
-                self._versions[stream] = version[0]
-            else:
+            stream, found, *of_table = json.loads(line)
+            if of_table:
+                version, table_id = of_table
+                self._tables[stream] = TableFiles(version, table_id, [])
+            for file in found if of_table else [found]:
                 self._note(stream, file)
 
     def count(self, stream: str) -> int:
@@ -77,30 +85,49 @@ class FileLog:
 
     def discover(self, paths: dict[str, str]) -> None:
         """Number the files that are new, given where each stream's are: a directory, a file or a pattern."""
-        entries: list[list[str | int | None]] = []
+        entries: list[list[object]] = []
         for stream, path in paths.items():
-            if is_table(path):
-                version, found = self._in_table(stream, path)
-            else:
-                version = None
-                found = [file for _, file in sorted(_dated(f for f in data_files(path) if self._is_new(stream, f)))]
-            for file in filter(partial(self._is_new, stream), found):
+            if is_table(path) or stream in self._tables:
+                entries += self._discover_in_table(stream, path)
+                continue
+            new = [file for file in data_files(path) if self._is_new(stream, file)]
+            self._refuse_tables(new)
+            for _, file in sorted(_dated(new)):
                 self._note(stream, file)
                 entries.append([stream, file])
-            if version is not None and version != self._versions.get(stream):
-                self._versions[stream] = version
-                entries.append([stream, None, version])
         if entries:
             self._append("".join(json.dumps(entry) + "\n" for entry in entries).encode())
 
-    def _in_table(self, stream: str, path: str) -> tuple[int, list[str]]:
-        """The version of a stream's table, and the files that may be new."""
-        known = self._versions.get(stream)
+    def _discover_in_table(self, stream: str, path: str) -> list[list[object]]:
+        """Number the new files of a stream's table; what to write to the log."""
+        known = self._tables.get(stream)
         if known is None:
-            return files_now(path)
-        found = added_since(path, known, is_first_look=stream not in self._looked)
-        self._looked.add(stream)
-        return found
+            found = files_now(path)
+        else:
+            now = time.monotonic()
+            is_thorough = now - self._checked.get(stream, -inf) > _CHECK_SECONDS
+            found = added_since(path, known, is_thorough)
+            if is_thorough:
+                self._checked[stream] = now
+        if known is not None and found.version == known.version:
+            return []
+        self._tables[stream] = found._replace(files=[])
+        new = [file for file in found.files if self._is_new(stream, file)]
+        for file in new:
+            self._note(stream, file)
+        return [[stream, new, found.version, found.table_id]]
+
+    def _refuse_tables(self, files: list[str]) -> None:
+        """Refuse files of a Delta table that were found by a pattern, or in a directory around it."""
+        for folder in {os.path.dirname(file) for file in files} - self._clear_folders:
+            for place in [Path(folder), *Path(folder).parents]:
+                if is_table(place):
+                    raise BadStreamDeclaration(
+                        f"{place} is a Delta table among the files of a stream",
+                        detail="Only its log says which of its files count.",
+                        hint="Give the table itself as the path of a stream.",
+                    )
+            self._clear_folders.add(folder)
 
     def _is_new(self, stream: str, file: str) -> bool:
         return (stream, file) not in self._known

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from midstream.delta.added_files import files_now
+from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import is_table
 from midstream.errors import BadStreamDeclaration, PathProblem
 from midstream.runtime.file_log import data_files
@@ -46,14 +46,16 @@ class FileStream:
         schema: StructType | str | None = None,
         files_per_batch: int | None = None,
     ) -> None:
-        """Without a ``schema`` the columns are those of the first file, which must be there."""
+        """Without a ``schema`` the columns are those of the table, or of the first file, which must be there."""
         if files_per_batch is not None and (not isinstance(files_per_batch, int) or files_per_batch < 1):
             raise BadStreamDeclaration(f"files_per_batch is {files_per_batch!r}", hint="Give a number, 1 or more.")
         self.path = _local_path(os.fspath(path))
         self.files_per_batch = files_per_batch
         self.sparkSession = spark
         if schema is None and is_table(self.path):
-            schema = _table_columns(spark, self.path)
+            from midstream.spark.spark_types import spark_schema
+
+            schema = spark_schema(table_schema(self.path))
         elif schema is None:
             first = min(data_files(self.path), default=None)
             if first is None:
@@ -66,18 +68,6 @@ class FileStream:
         columns = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(columns, StructType), "a schema is a list of columns"
         self.schema = columns
-
-
-def _table_columns(spark: SparkSession, path: str) -> StructType:
-    """The columns of a Delta table: those of its first file."""
-    _, files = files_now(path)
-    if files:
-        return spark.read.parquet(f"file://{without_patterns(files[0])}").schema
-    raise PathProblem(
-        f'the table "{path}" has no rows',
-        detail="The columns of a stream are those of its first file.",
-        hint='Give them: FileStream(spark, path, "ts timestamp, id long").',
-    )
 
 
 def without_patterns(path: str) -> str:

@@ -127,7 +127,7 @@ class LiveQuery:
         self._names = [field.name for field in output_schema(default)]
         self._schema = spark_schema(output_schema(default))
         seconds = _seconds(idle_after)
-        self._read_by_midstream = [name for name, frame in frames.items() if isinstance(frame, FileStream)]
+        self._read_by_midstream = {name: frame.path for name, frame in frames.items() if isinstance(frame, FileStream)}
         self._reading: FileReading | None = None
         packed = self._packed(frames)
         self._changes: PlanChanges | None
@@ -288,6 +288,13 @@ class LiveQuery:
         self._controlled("delta_writer()")
         with _needs_deltalake():
             from midstream.spark.delta_sink import FILES, DeltaSink
+        for name, read in self._read_by_midstream.items():
+            if os.path.realpath(read) == os.path.realpath(path):
+                raise BadOption(
+                    f'stream "{name}" reads the table that the results are to be written to',
+                    detail="The query would go on for ever with what it has written itself.",
+                    hint="Write to another table.",
+                )
         schema = output_schema(self.query.plan())
         sink = DeltaSink(self._spark, path, checkpoint, schema, partition_by, properties, storage_options)
         files = self._operated(FILES, sink.target)
