@@ -28,7 +28,6 @@ from midstream.errors import CheckpointMismatch
 from midstream.execution.just_in_time import JustInTime
 from midstream.migration.state_matching import Completion
 from midstream.runtime import durable_cell, segment_log
-from midstream.runtime.cell import Cell
 from midstream.runtime.cell_setup import CellSetup
 from midstream.runtime.durable_cell import DurableCell
 from midstream.runtime.ingest import ticks
@@ -116,7 +115,7 @@ def in_small(script: Script):
         mock.patch.object(row_store, "_SMALLEST", 4),
         mock.patch.object(segment_log, "SMALL_SEGMENT", script.small_segment),
         mock.patch.object(segment_log, "SPARSE", script.sparse),
-        mock.patch.object(durable_cell, "Cell", functools.partial(Cell, chunk_rows=script.chunk_rows)),
+        mock.patch.object(durable_cell, "CHUNK_ROWS", script.chunk_rows),
         # Reading the same plans again and again is most of what a cell made again costs here.
         mock.patch.object(CellSetup, "plan", lambda setup, text: read_once(text, setup.derived_from)),
     ]

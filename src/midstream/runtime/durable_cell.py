@@ -39,6 +39,8 @@ from midstream.runtime.watermark import EventTime
 
 __all__ = ["DurableCell"]
 
+CHUNK_ROWS = 1 << 18
+"""About so many results are joined at once: the first ones are written while the next ones are joined."""
 PIECE_ROWS = 1 << 16
 """Results leave in pieces of so many: Spark takes one while the next is put together."""
 
@@ -51,7 +53,7 @@ class DurableCell:
         self._first_json = first_plan or setup.first_plan
         self._first_plan = setup.plan(self._first_json)
         default = setup.plan(setup.default_plan)
-        self.cell = Cell(self._first_plan, default, just_in_time=setup.just_in_time)
+        self.cell = Cell(self._first_plan, default, CHUNK_ROWS, just_in_time=setup.just_in_time)
         self.time = EventTime(setup.lateness)
         self.streams = {stream: StreamCounters() for stream in setup.lateness}
         self._counted_in = counted_in(default)
