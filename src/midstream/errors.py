@@ -309,7 +309,7 @@ class NoDecisions(RunError):
 
 
 class TableMismatch(RunError):
-    """A table that results are to be written to does not fit them, or is not there."""
+    """A table that is read or written does not fit, or is not there."""
 
     code = "M3014"
 

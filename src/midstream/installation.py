@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 
-__all__ = ["install_command"]
+from midstream.errors import PackageMissing
+
+__all__ = ["install_command", "needs_extra"]
 
 
 def install_command(*extras: str) -> str:
@@ -22,3 +26,14 @@ def install_command(*extras: str) -> str:
     except (metadata.PackageNotFoundError, ValueError, KeyError):
         url = None
     return f'{sys.executable} -m pip install "{requirement}{f" @ {url}" if url else ""}"'
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Around imports that need the packages of an extra: says what to install if they are missing."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise PackageMissing(
+            f"{what} is not installed: {missing}", hint=f"Install it with {install_command(extra)}."
+        ) from None

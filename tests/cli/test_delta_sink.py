@@ -1,4 +1,4 @@
-"""``midstream run --sink delta:PATH``, ``verify`` and ``vacuum``."""
+"""``midstream run`` from and to Delta tables, ``verify`` and ``vacuum``."""
 
 import datetime
 import os
@@ -6,7 +6,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from midstream.cli.sinks import check_unused, read_sink
 from midstream.delta import commits
@@ -61,6 +61,25 @@ def test_a_run_into_a_table_is_verified_and_nobody_else_writes_to_it(spark, spar
     assert beside.code == 1
     assert beside.err.splitlines()[-3].endswith(f"[M3015] another query writes to the table {tmp_path / 'out'}")
     assert "Traceback" not in beside.err
+
+
+def test_a_run_over_tables_is_verified_by_what_is_in_them(spark, spark_in, tmp_path):
+    spark_in(tmp_path)
+    drop(tmp_path)
+    for name in "ab":
+        for number in range(2):
+            write_deltalake(f"tables/{name}", pq.read_table(tmp_path / name / f"{number}.parquet"), mode="append")
+        DeltaTable(f"tables/{name}").optimize.compact()
+        # Neither are files that were rewritten part of a table, nor those that no version names.
+        pq.write_table(pq.read_table(tmp_path / name / "0.parquet"), f"tables/{name}/orphan.parquet")
+    asked = ["run", "-q", TEXT, "-s", "a=tables/a", "-s", "b=delta:tables/b", "--until-end", "--sink", "delta:out"]
+    misspelt = call(*asked, "--schema", "a=ts timestamp, k long, w string", "--control", "misspelt.control")
+    assert (misspelt.code, 'column "w" is not in the table' in misspelt.err) == (1, True)
+    ran = call(*asked, "--control", "tables.control")
+    assert ran.code == 0, ran.err
+    verified = call("verify", "tables.control")
+    assert verified.code == 0, verified.out + verified.err
+    assert verified.out.strip() == f"{DeltaTable('out').count():,} results, 0 missing, 0 repeated"
 
 
 def test_sink_options_of_a_table():

@@ -4,12 +4,21 @@ import gzip
 import os
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from midstream.cli.saved_run import RunFile
 from midstream.cli.sinks import Sink, check_names, check_unused, read_sink
 from midstream.cli.sources import choose_event_time, read_lateness, stream_sources
-from midstream.errors import BadArgument, BadStreamDeclaration, DuplicateName, MidstreamError, PathProblem
+from midstream.errors import (
+    BadArgument,
+    BadStreamDeclaration,
+    DuplicateName,
+    MidstreamError,
+    PathProblem,
+    TableMismatch,
+)
 
 
 @pytest.fixture
@@ -39,9 +48,9 @@ def data(tmp_path, monkeypatch):
         ("clicks", "json", "clicks"),
         ("one.jsonl", "json", "one.jsonl"),
         ("json:empty", "json", "empty"),
-        ("delta:empty", "delta", "empty"),
         ("rate", "rate", None),
         ("s3a://bucket/x.parquet", "parquet", "s3a://bucket/x.parquet"),
+        ("delta:s3a://bucket/x", "delta", "s3a://bucket/x"),
         ("parquet:s3a://bucket/x", "parquet", "s3a://bucket/x"),
     ],
 )
@@ -60,6 +69,7 @@ def test_a_place_is_a_path_or_a_format(data, place, format_, path):
         (["s=mixed"], {}, "of several formats"),
         (["s=other"], {}, "unknown format"),
         (["s=empty"], {}, "has no files"),
+        (["s=delta:empty"], {}, 'there is no Delta table in .*empty", which stream "s" is to read'),
         (["s=ordes/"], {}, 'does not exist.*Did you mean "orders"'),
         (["s=orders/*.json"], {}, "no file matches the path"),
         (["s=rate"], {"options": ["x"]}, 'cannot read --option "x"'),
@@ -184,6 +194,28 @@ def test_midstream_reads_plain_parquet_files_itself(tmp_path, place, options, re
     (tmp_path / "partitioned" / "day=2024-01-31").mkdir(parents=True)
     (source,) = stream_sources([f"s={place.format(tmp_path)}"], options)
     assert source.read_by == read_by
+
+
+@pytest.mark.parametrize("place", ["{0}/table", "delta:{0}/table"])
+def test_midstream_reads_delta_tables_itself(tmp_path, place):
+    write_deltalake(tmp_path / "table", pa.table({"ts": [1]}))
+    (source,) = stream_sources([f"s={place.format(tmp_path)}"])
+    assert (source.format, source.read_by, source.path) == ("delta", "midstream", str(tmp_path / "table"))
+
+
+def test_a_delta_table_is_not_read_as_loose_files(tmp_path):
+    """They would have rows that were rewritten twice, and those of attempts that failed."""
+    write_deltalake(tmp_path / "table", pa.table({"ts": [1]}))
+    with pytest.raises(BadArgument, match=r"(?s)is a Delta table.*Write s=delta:"):
+        stream_sources([f"s=parquet:{tmp_path / 'table'}"])
+
+
+def test_a_table_that_midstream_cannot_read_can_be_left_to_spark(tmp_path):
+    write_deltalake(tmp_path / "table", pa.table({"ts": [1], "day": ["x"]}), partition_by=["day"])
+    with pytest.raises(TableMismatch, match=r"(?s)partition column.*sql\.delta\.sources\.DeltaDataSource:PATH"):
+        stream_sources([f"s={tmp_path / 'table'}"])
+    (source,) = stream_sources([f"s=org.apache.spark.sql.delta.sources.DeltaDataSource:{tmp_path / 'table'}"])
+    assert source.read_by == "spark"
 
 
 def test_a_number_of_files_is_a_number(tmp_path):

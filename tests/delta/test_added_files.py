@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from midstream.delta import added_files
 from midstream.delta.added_files import added_since, files_now
 from midstream.delta.log_entries import log_entry
 from midstream.errors import BadStreamDeclaration, TableMismatch
-from midstream.runtime import file_log
 from midstream.runtime.file_log import FileLog
 
 
@@ -86,14 +86,69 @@ def test_a_table_that_was_made_again_is_noticed(table, tmp_path, rows):
         FileLog(tmp_path / "log").discover({"a": table})
 
 
-def test_what_happens_to_a_table_is_noticed_while_the_query_runs(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_log, "_CHECK_SECONDS", 0.0)
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_what_happens_to_a_table_is_noticed_while_the_query_runs(table, tmp_path, rows):
+    """Whether it is made again, with as many versions as it had, more or fewer."""
     log = FileLog(tmp_path / "log")
     discovered(log, table)
     discovered(log, table)
     shutil.rmtree(table)
+    for row in range(rows):
+        add(table, row)
     with pytest.raises(TableMismatch, match="was removed or replaced"):
         log.discover({"a": table})
+
+
+def test_a_table_is_opened_once_as_long_as_its_log_goes_on(table, tmp_path, monkeypatch):
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    discovered(log, table)
+    monkeypatch.setattr(added_files, "_opened", None)
+    add(table, 3)
+    discovered(log, table)
+    assert discovered(log, table) == [[1], [2], [3]]
+
+
+def test_a_log_whose_last_known_entry_was_removed_goes_on(table, tmp_path):
+    """By a clean-up after a checkpoint."""
+    log = FileLog(tmp_path / "log")
+    discovered(log, table)
+    DeltaTable(table).create_checkpoint()
+    add(table, 3)
+    for version in range(2):
+        log_entry(table, version).unlink()
+    assert discovered(log, table) == [[1], [2], [3]]
+    add(table, 4)
+    assert discovered(log, table) == [[1], [2], [3], [4]]
+
+
+def test_text_may_have_any_letter(tmp_path):
+    """Some of them separate lines, for Python, and are in the log as they are."""
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"ts": [1], "v": ["x"]}))
+    log = FileLog(tmp_path / "log")
+    discovered(log, path)
+    write_deltalake(path, pa.table({"ts": [2], "v": ["a\u2028b\u0085c"]}), mode="append")
+    assert discovered(log, path) == [[1], [2]]
+
+
+def test_a_table_that_is_being_made_has_no_files_yet(tmp_path):
+    os.makedirs(tmp_path / "t" / "_delta_log")
+    log = FileLog(tmp_path / "log")
+    assert discovered(log, str(tmp_path / "t")) == []
+    add(tmp_path / "t", 1)
+    assert discovered(log, str(tmp_path / "t")) == [[1]]
+
+
+def test_files_that_were_read_before_there_was_a_log_are_not_mixed_with_the_table(tmp_path):
+    """A writer that makes a table may write files first, also those of an attempt that fails."""
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"ts": [9]}), tmp_path / "t" / "first.parquet")
+    log = FileLog(tmp_path / "log")
+    assert discovered(log, str(tmp_path / "t")) == [[9]]
+    add(tmp_path / "t", 1)
+    with pytest.raises(BadStreamDeclaration, match="has become a Delta table"):
+        log.discover({"a": str(tmp_path / "t")})
 
 
 @pytest.mark.parametrize("place", ["", "a*", "a table/*.parquet", "**"])
@@ -134,6 +189,8 @@ def test_a_log_without_the_next_version_is_refused(table):
         ({"metaData": {"partitionColumns": ["day"]}}, 'partition column "day"'),
         ({"add": {"path": "x.parquet", "dataChange": True, "deletionVector": {"a": 1}}}, "deletion vectors"),
         ({"add": {"path": "s3://elsewhere/x.parquet", "dataChange": True}}, "files in other places"),
+        ({"add": {"path": "file:/elsewhere/x.parquet", "dataChange": True}}, "files in other places"),
+        ({"add": {"path": "/elsewhere/x.parquet", "dataChange": True}}, "files in other places"),
     ],
 )
 def test_what_plain_files_do_not_have_is_refused(table, action, words):

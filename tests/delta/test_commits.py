@@ -7,7 +7,7 @@ import shutil
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from midstream.delta import commits
 from midstream.delta.commits import commit_backfill, epoch_of, has_backfill
@@ -16,7 +16,7 @@ from midstream.delta.location import TableLocation
 from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
 from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
-from midstream.errors import TableConflict, TableMismatch
+from midstream.errors import PathProblem, TableConflict, TableMismatch
 from tests.delta.writing import APPLICATION, OTHER, SCHEMA, Driver, names_on_disk, rows_of
 
 
@@ -36,6 +36,26 @@ def test_a_micro_batch_without_results_is_no_transaction(tmp_path):
     assert not driver.writer.commit(1, [])
     assert driver.run(2, 2)
     assert DeltaTable(tmp_path / "t").version() == 2
+
+
+def test_the_first_micro_batch_is_a_transaction_even_without_results(tmp_path):
+    driver = Driver(tmp_path / "t")
+    assert driver.writer.commit(0, [])
+    assert not driver.writer.commit(1, [])
+    assert DeltaTable(tmp_path / "t").transaction_version(f"midstream-{APPLICATION}") == 0
+    later = Driver(tmp_path / "t")
+    assert not later.writer.commit(0, [])
+    assert later.run(2, 5)
+    assert rows_of(tmp_path / "t") == [5]
+
+
+def test_a_table_made_again_while_the_query_was_stopped_is_refused(tmp_path):
+    Driver(tmp_path / "t").run(0, 1)
+    shutil.rmtree(tmp_path / "t")
+    driver = Driver(tmp_path / "t")
+    with pytest.raises(TableMismatch, match="has no results of this query, which is at micro-batch 1"):
+        driver.run(1, 2)
+    assert rows_of(tmp_path / "t") == []
 
 
 def test_files_of_attempts_that_failed_are_never_seen(tmp_path):
@@ -72,16 +92,29 @@ def test_a_driver_that_dies_after_the_commit_repeats_nothing(tmp_path):
 def test_a_table_remembers_its_batches_when_its_log_was_cleaned_up(tmp_path):
     """A checkpoint of the log, by anybody, replaces the files before it."""
     path = tmp_path / "t"
-    Driver(path).run(7, 1)
+    driver = Driver(path)
+    driver.run(0)
+    driver.run(7, 1)
     DeltaTable(path).create_checkpoint()
     write_deltalake(path, pa.table({"k": [10], "v": ["x"]}), mode="append")
-    for version in (0, 1):
+    for version in (0, 1, 2):
         (path / "_delta_log" / f"{version:020}.json").unlink()
     driver = Driver(path)
     assert driver.epoch == 2
     assert not driver.run(7, 1)
     assert driver.run(8, 2)
     assert rows_of(path) == [1, 2, 10]
+
+
+def test_a_log_that_is_cleaned_up_meanwhile_is_the_same(tmp_path):
+    path = tmp_path / "t"
+    driver = Driver(path)
+    driver.run(0, 1)
+    DeltaTable(path).create_checkpoint()
+    for version in (0, 1):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    assert not driver.writer.commit(1, [])
+    assert rows_of(path) == [1]
 
 
 def test_a_new_checkpoint_is_a_new_application(tmp_path):
@@ -142,6 +175,7 @@ def test_two_drivers_in_a_race_commit_a_batch_once(tmp_path, monkeypatch):
 
 def test_an_old_copy_of_a_checkpoint_is_refused(tmp_path):
     driver = Driver(tmp_path / "t")
+    driver.run(0)
     driver.run(5, 1)
     with pytest.raises(TableConflict, match="has micro-batch 5 of this query, which is at 3"):
         Driver(tmp_path / "t").run(3, 2)
@@ -169,7 +203,8 @@ def test_others_may_change_the_table_meanwhile(tmp_path, monkeypatch):
     assert rows_of(tmp_path / "t") == [1, 2, 3, 10]
 
 
-def test_a_commit_that_was_written_though_a_failure_was_reported_counts(tmp_path, monkeypatch):
+@pytest.mark.parametrize("failure", [CommitFailedError, DeltaError, OSError])
+def test_a_commit_that_was_written_though_a_failure_was_reported_counts(tmp_path, monkeypatch, failure):
     driver = Driver(tmp_path / "t")
     create = DeltaTable.create_write_transaction
     calls = []
@@ -177,7 +212,7 @@ def test_a_commit_that_was_written_though_a_failure_was_reported_counts(tmp_path
     def unsure(self, *arguments, **options):
         create(self, *arguments, **options)
         calls.append(1)
-        raise CommitFailedError("the connection was lost")
+        raise failure("the connection was lost")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", unsure)
     assert driver.run(0, 1)
@@ -209,18 +244,52 @@ def test_the_history_of_a_table_is_read_only_after_a_failure(tmp_path, monkeypat
     assert rows_of(tmp_path / "t") == [0, 1, 2]
 
 
-def test_a_table_that_refuses_a_commit_is_not_said_to_be_busy(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [(CommitFailedError, TableMismatch), (DeltaError, TableMismatch), (PermissionError, PathProblem)],
+)
+def test_a_table_that_refuses_a_commit_is_not_said_to_be_busy(tmp_path, monkeypatch, failure, error):
     driver = Driver(tmp_path / "t")
     tries = []
 
     def refused(*_, **__):
         tries.append(1)
-        raise CommitFailedError("the table needs the feature x")
+        raise failure("the table needs the feature x")
 
+    monkeypatch.setattr(commits, "_PAUSE_SECONDS", 0)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", refused)
-    with pytest.raises(TableMismatch, match=r"(?s)cannot commit to the table.*needs the feature x"):
+    with pytest.raises(error, match=r"(?s)cannot commit to the table.*needs the feature x"):
         driver.run(0, 1)
     assert len(tries) == 3
+    monkeypatch.undo()
+    assert driver.run(0, 1)
+
+
+def test_storage_that_fails_once_is_asked_again(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    create = DeltaTable.create_write_transaction
+    failures = [OSError("timed out")]
+
+    def unreliable(self, *arguments, **options):
+        if failures:
+            raise failures.pop()
+        create(self, *arguments, **options)
+
+    monkeypatch.setattr(commits, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", unreliable)
+    assert driver.run(0, 1)
+    assert rows_of(tmp_path / "t") == [1]
+
+
+def test_a_log_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+
+    def unreadable(self):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", unreadable)
+    with pytest.raises(PathProblem, match=r"(?s)cannot read the log of the table .*timed out.*nothing is lost"):
+        driver.run(0, 1)
 
 
 def test_a_table_that_no_longer_fits_is_not_written_to(tmp_path):
@@ -239,14 +308,17 @@ def test_a_table_that_was_replaced_is_not_written_to(tmp_path):
         driver.run(1, 2)
 
 
-@pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_table_that_was_removed_is_not_written_to(tmp_path, is_made_again):
+@pytest.mark.parametrize("versions", [0, 1, 2, 5])
+def test_a_table_that_was_removed_is_not_written_to(tmp_path, versions):
+    """Whether it is made again, with as many versions as it had, more or fewer."""
     driver = Driver(tmp_path / "t")
     driver.run(0, 1)
     files = driver.write(1, 2)
     shutil.rmtree(tmp_path / "t")
-    if is_made_again:
+    if versions:
         prepare_table(driver.location, delta_schema(SCHEMA))
+        for _ in range(versions - 1):
+            write_deltalake(tmp_path / "t", pa.table({"k": [9], "v": ["other"]}), mode="append")
     with pytest.raises(TableMismatch, match="was removed or replaced while the query ran"):
         driver.writer.commit(1, files)
 

@@ -4,7 +4,9 @@ import datetime
 from decimal import Decimal
 
 import duckdb
+import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -73,6 +75,7 @@ CONDITIONS = {
     "price = 30.25": 1,
     "day = DATE '2024-01-03'": 1,
     "valid_to IS NULL": 360,
+    "bytes = '\\x05'::BLOB": 2,
     "parts.p = 121": 1,
     "\"at\" < TIMESTAMPTZ '1970-01-01 00:00:03+00'": 3,
 }
@@ -90,26 +93,31 @@ def test_filters_of_arrow(path):
     table = DeltaTable(path).to_pyarrow_dataset()
     assert table.count_rows(filter=ds.field("x") > 178) == 3
     assert table.count_rows(filter=ds.field("is_even")) == 180
+    assert table.count_rows(filter=ds.field("bytes") == b"\x05") == 2
     assert table.count_rows(filter=ds.field("n") == pa.scalar(Decimal(125), pa.decimal128(20, 0))) == 1
 
 
 def test_polars(path):
-    polars = pytest.importorskip("polars")
     found = polars.scan_delta(str(path)).filter(polars.col("n") >= 350).collect()
     assert found["room"].null_count() == 3
     assert sorted(int(n) for n in found["n"]) == list(range(350, 360))
 
 
 def test_columns_that_only_the_table_has_are_null(tmp_path):
-    schema = pa.schema({"k": pa.int64()})
-    DeltaTable.create(
-        tmp_path / "t", schema=pa.schema({"k": pa.int64(), "more": pa.int64(), "nested": pa.list_(pa.int64())})
-    )
+    schema = pa.schema({"k": pa.int64(), "price": pa.decimal128(38, 2)})
+    more = [pa.field("more", pa.int64()), pa.field("nested", pa.list_(pa.int64()))]
+    DeltaTable.create(tmp_path / "t", schema=pa.schema([*schema, *more]))
     location = TableLocation.of(tmp_path / "t")
     writer = TableWriter(prepare_table(location, schema), location, schema, (), APPLICATION, 1)
     target = ResultTarget(location, APPLICATION, 1, 0, 0)
-    writer.commit(0, list(results_as_files([pa.record_batch({"k": [1, 2]}, schema=schema)], target)))
+    # More digits than a float has: rounded bounds would hide the row.
+    prices = [Decimal("12345678901234567890.12"), Decimal("-12345678901234567890.12")]
+    rows = pa.record_batch({"k": [1, 2], "price": prices}, schema=schema)
+    writer.commit(0, list(results_as_files([rows], target)))
     there = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
     assert there.count_rows(filter=ds.field("more").is_null()) == 2
     assert there.count_rows(filter=ds.field("more") == 1) == 0
+    for price, condition in zip(prices, (pc.greater_equal, pc.less_equal), strict=True):
+        bound = pa.scalar(price, pa.decimal128(38, 2))
+        assert there.count_rows(filter=condition(ds.field("price"), bound)) == 1
     assert there.count_rows(filter=(ds.field("k") == 2) & ds.field("more").is_null()) == 1

@@ -202,7 +202,7 @@ def test_rows_of_a_rare_partition_do_not_keep_the_others(tmp_path):
     assert max(held) < result_files.GROUP_ROWS * 8 * 4
 
 
-def test_what_storage_refuses_is_told_as_such(tmp_path):
+def test_what_storage_refuses_is_reported(tmp_path):
     (tmp_path / "t").write_text("a file where a directory should be")
     target = ResultTarget(TableLocation.of(tmp_path / "t"), "9f" * 16, 1, 0, 0)
     with pytest.raises(PathProblem, match="cannot write files of the table"):

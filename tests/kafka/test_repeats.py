@@ -70,7 +70,7 @@ def test_a_micro_batch_sent_again_any_number_of_times_counts_once():
         assert len(kept) == len(set(kept))
 
 
-def test_partitions_and_queries_are_told_apart():
+def test_partitions_and_queries_are_kept_apart():
     repeats = RepeatFilter()
     shown = [(0, 1, 0, "q"), (1, 0, 0, "q"), (0, 0, 0, "r"), (0, 1, 0, "q"), (1, 0, 0, "q"), (0, 0, 0, "r")]
     assert [repeats.is_new(partition, headers(batch, number, query)) for partition, batch, number, query in shown] == [

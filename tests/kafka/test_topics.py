@@ -291,6 +291,30 @@ def test_what_was_stored_is_sent_though_another_attempt_computes_it_otherwise(sp
     assert [path.name for path in (tmp_path / "kafka_results").iterdir()] == ["5"]
 
 
+def test_of_two_drivers_on_one_checkpoint_both_send_what_one_has_stored(spark, tmp_path, monkeypatch):
+    """Each computes the micro-batch before the other one has stored it."""
+    sent = []
+    monkeypatch.setattr(KafkaSink, "_send", lambda self, messages: sent.append(messages.collect()))
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "q")
+    schema = "k string, valid_from long, valid_to long"
+    topic = KafkaTopic("127.0.0.1:1", "t")
+    one, other = (KafkaSink(topic, ["k", "valid_from", "valid_to"], str(tmp_path), "k") for _ in range(2))
+    numbered = one._numbered
+
+    def overtaken(frame):
+        other(spark.createDataFrame([("a", 0, 9)], schema).coalesce(1), 0)
+        return numbered(frame)
+
+    monkeypatch.setattr(one, "_numbered", overtaken)
+    try:
+        one(spark.createDataFrame([("a", 0, 5), ("a", 5, 9)], schema).coalesce(1), 0)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+    assert [json.loads(row.value)["valid_to"] for row in sent[0]] == [9]
+
+
 def test_what_cannot_be_sent_or_read_is_refused_before_anything_runs(spark, connector, tmp_path):
     topic = KafkaTopic("127.0.0.1:1", "t")
     for wrong, words in (
@@ -307,6 +331,9 @@ def test_what_cannot_be_sent_or_read_is_refused_before_anything_runs(spark, conn
         read_kafka(spark, topic, ORDERS, event_time="when")
     with pytest.raises(BadOption, match='the key "ix" is not a column'):
         KafkaSink(topic, ["id", "valid_from", "valid_to"], "c", "ix")
+    for option in ("kafka.partitioner.class", "Kafka.Partitioner.Ignore.Keys"):
+        with pytest.raises(BadOption, match="copies of a result may go to other partitions"):
+            KafkaSink(topic, ["id", "valid_from", "valid_to"], "c", options={option: "x"})
     with pytest.raises(DuplicateName, match="two columns"):
         KafkaSink(topic, ["id", "id", "valid_from", "valid_to"], "c")
     with pytest.raises(BadOption, match="does not say which messages are bad"):

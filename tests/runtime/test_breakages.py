@@ -4,11 +4,12 @@ import ast
 
 import pytest
 
+from tests.delta import breakages as delta_breakages
 from tests.migration import executor_breakages
 from tests.property.breakages import ROOT, sources
 from tests.runtime import adaptation_breakages, breakages
 
-ALL = (*breakages.ALL, *adaptation_breakages.ALL, *executor_breakages.ALL)
+ALL = (*breakages.ALL, *adaptation_breakages.ALL, *executor_breakages.ALL, *delta_breakages.ALL)
 
 
 @pytest.mark.parametrize("breakage", ALL, ids=lambda breakage: breakage.name)

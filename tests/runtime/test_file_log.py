@@ -7,7 +7,8 @@ import os
 import pytest
 
 from midstream.errors import BrokenRun
-from midstream.runtime.file_log import FileLog, data_files
+from midstream.runtime.data_files import data_files
+from midstream.runtime.file_log import FileLog
 
 
 def write(path, modified=0):

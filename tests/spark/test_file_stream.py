@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from midstream import ContinuousQuery, Stream
-from midstream.errors import BadOption, BadStreamDeclaration, PathProblem, UnreadableFile
+from midstream.errors import BadOption, BadStreamDeclaration, MissingColumn, PathProblem, UnreadableFile
 from midstream.planning.partitioning import partition
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import Pack, StreamPacker
@@ -381,13 +381,24 @@ def test_a_query_does_not_read_what_it_writes(spark, tmp_path):
     frames = {stream: FileStream(spark, tmp_path / stream) for stream in "ab"}
     live = ContinuousQuery(TEXT, STREAMS).run_on_spark(frames, control_dir=tmp_path / "control")
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    with pytest.raises(BadOption, match='stream "a" reads the table'):
-        live.write_delta(tmp_path / "link", tmp_path / "checkpoint")
+    for path in (tmp_path / "link", (tmp_path / "a").as_uri()):
+        with pytest.raises(BadOption, match='stream "a" reads the table'):
+            live.write_delta(path, tmp_path / "checkpoint")
+    with pytest.raises(BadOption, match="the path of a table is None"):
+        live.write_delta(None, tmp_path / "checkpoint")
 
 
 def test_an_empty_table_has_columns(spark, tmp_path):
     DeltaTable.create(tmp_path / "a", schema=SCHEMA)
     assert FileStream(spark, tmp_path / "a").schema.names == ["ts", "k"]
+
+
+def test_columns_that_a_table_does_not_have_are_refused(spark, tmp_path):
+    """They would be NULL; of loose files, some may have a column and others not."""
+    DeltaTable.create(tmp_path / "a", schema=SCHEMA)
+    assert FileStream(spark, tmp_path / "a", "K long").schema.names == ["K"]
+    with pytest.raises(MissingColumn, match=r'(?s)column "kk" is not in the table.*Did you mean "k"'):
+        FileStream(spark, tmp_path / "a", "ts long, kk long")
 
 
 def test_a_table_from_which_rows_are_deleted_ends_the_query(spark, tmp_path):

@@ -37,7 +37,8 @@ Streams = Annotated[
         "-s",
         metavar="NAME=PLACE",
         help="Where a stream's rows come from: a directory, file or glob of parquet, csv or json files "
-        "(orders=data/orders, or with the format orders=json:data/orders), or a Spark format (orders=rate).",
+        "(orders=data/orders, or with the format orders=json:data/orders), a Delta table (orders=data/table), a Kafka "
+        "topic (orders=kafka:localhost:9092/orders), or a Spark format (orders=rate).",
     ),
 ]
 Options = Annotated[

@@ -63,8 +63,9 @@ def run(asked: RunFile, until_end: bool, output: Output, adapt: str | Adaptation
     with _Interruption() as interruption, running(asked.control):
         before = _check_control(asked, until_end)
         asked = asked.read_as_before()
-        for topic in _topics(asked):
-            topic.check_reachable()
+        with _failure_noted(asked.control):
+            for topic in _topics(asked):
+                topic.check_reachable()
         output.note("starting Spark ...")
         log = None if output.debug else asked.log
         shows_rows = asked.sink.format == "console" and not output.as_json
@@ -376,7 +377,8 @@ def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
                 f'the columns of stream "{source.name}" cannot be found: there are no files yet',
                 hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
             )
-        columns = batch_frame(spark, source).schema
+        has_log = source.format == "delta" and source.read_by == "midstream"
+        columns = (_streaming_frame if has_log else batch_frame)(spark, source).schema
         source = replace(source, schema=columns.toDDL())
     if source.topic is not None:
         return _found_of_topic(spark, source)

@@ -31,8 +31,8 @@ from midstream.cli.places import checked_topic, is_remote
 from midstream.cli.schemas import schema_from_ddl
 from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import is_table
-from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, did_you_mean, quoted
-from midstream.runtime.file_log import data_files
+from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, TableMismatch, did_you_mean, quoted
+from midstream.runtime.data_files import data_files
 
 __all__ = [
     "StreamSource",
@@ -65,6 +65,10 @@ _UNITS = {
 _OF_KAFKA = ("payload", "avroSchema", "select")
 """Options of a Kafka stream that are not Spark's."""
 _MOST_DIGITS = 18
+_BY_SPARK = (
+    "Spark's Delta package reads such tables: NAME=org.apache.spark.sql.delta.sources.DeltaDataSource:PATH, with "
+    "--conf spark.jars.packages=io.delta:..."
+)
 _LOOKED_AT = 10_000
 """Maximum number of files of a directory that are inspected for the format."""
 
@@ -143,19 +147,40 @@ class StreamSource:
 
     def with_reader(self) -> StreamSource:
         """As midstream reads it itself, if it can: parquet files or a Delta table on this machine, as they are."""
+        if self.path is None or is_remote(self.path):
+            return self
+        self._check_is_table()
         known = {"recursivefilelookup", "maxfilespertrigger"}
         is_plain = self.format in ("parquet", "delta") and {name.lower() for name in self.options} <= known
-        if not is_plain or self.path is None or is_remote(self.path):
+        if not is_plain:
             return self
-        if self.format == "delta" and is_table(self.path):
-            # Refused before Spark is started, if midstream cannot read it.
-            table_schema(self.path)
+        if self.format == "delta":
             return replace(self, read_by="midstream")
-        if self.format == "delta" or _is_partitioned(self.path):
+        if _is_partitioned(self.path):
             return self
         if (self.option("recursiveFileLookup") or "").lower() != "true":
             return self
         return replace(self, read_by="midstream")
+
+    def _check_is_table(self) -> None:
+        """Refuse, before Spark is started, a table that midstream cannot read, and one that is not named as such."""
+        assert self.path is not None, "the stream is of files"
+        if self.format == "delta":
+            if not is_table(self.path):
+                raise PathProblem(
+                    f'there is no Delta table in "{self.path}", which stream "{self.name}" is to read',
+                    hint=f"Create the table first. If these are parquet files, write {self.name}=parquet:{self.path}.",
+                )
+            try:
+                table_schema(self.path)
+            except TableMismatch as problem:
+                raise TableMismatch(problem.message, detail=problem.detail, hint=problem.hint and _BY_SPARK) from None
+        elif self.format in FORMATS.values() and is_table(self.path):
+            raise BadArgument(
+                f'"{self.path}" of stream "{self.name}" is a Delta table',
+                detail="Only its log says which of its files are part of it.",
+                hint=f"Write {self.name}=delta:{self.path}.",
+            )
 
     @property
     def files_per_batch(self) -> int | None:

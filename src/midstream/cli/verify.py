@@ -5,8 +5,8 @@ with what it judges), and the two are compared. Queries of joins are compared ro
 exactly once. Others are compared as snapshots: at every instant where anything changes if the input is small, else at
 some.
 
-Spark reads the files, as it did for the query; delta-rs reads results that are in a table. DuckDB also sees the late
-rows that the query dropped: results may then be missing, and no comparison can determine why.
+Spark reads the files, of a Delta table those that its log names; delta-rs reads results that are in a table. DuckDB
+also sees the late rows that the query dropped: results may then be missing, and no comparison can determine why.
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from midstream.delta.log_entries import is_table, last_version, log_entry
-from midstream.errors import PackageMissing, TableMismatch
-from midstream.installation import install_command
+from midstream.errors import TableMismatch
+from midstream.installation import needs_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TableFiles", "added_since", "files_now", "table_schema"]
 
-_PLAIN_FEATURES = {"timestampNtz"}
-"""What a table may ask of its readers that every reader of parquet does."""
+_PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""What a table may ask of its readers that asks nothing of those who follow its log and read parquet."""
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""How a path begins that is not relative to the table."""
 _ANEW = "Start the query with a new checkpoint: it reads what the table has now."
 
 
@@ -66,7 +69,8 @@ def added_since(path: str, known: TableFiles, is_thorough: bool) -> TableFiles:
     files: list[str] = []
     while (entry := log_entry(path, version + 1)).exists():
         version += 1
-        for line in entry.read_text().splitlines():
+        # Not as text, which has further line separators: JSON may contain these as they are.
+        for line in entry.read_bytes().splitlines():
             try:
                 action = json.loads(line)
             except ValueError:
@@ -95,19 +99,14 @@ def _id(table: DeltaTable) -> str:
 
 def _opened(path: str) -> DeltaTable:
     """The table, if its files are plain ones."""
-    try:
+    with needs_extra("delta", "the package for Delta tables"):
         from midstream.delta.location import TableLocation
         from midstream.delta.table import open_table
-    except ModuleNotFoundError as missing:
-        raise PackageMissing(
-            f"the package for Delta tables is not installed: {missing}",
-            hint=f"Install it with {install_command('delta')}.",
-        ) from None
 
     table = open_table(TableLocation.of(path))
     if table is None:
         raise TableMismatch(
-            f"there is no Delta table in {path}", hint="If it has parquet files, leave out delta: before its path."
+            f"there is no Delta table in {path}", hint="Give the directory that has the table's _delta_log."
         )
     protocol = table.protocol()
     _check_columns(path, table.metadata().partition_columns)
@@ -154,6 +153,6 @@ def _not_plain(path: str, what: str) -> TableMismatch:
 
 
 def _file(path: str, name: str) -> str:
-    if "://" in name or name.startswith("/"):
+    if _ELSEWHERE.match(name):
         raise _not_plain(path, "files in other places")
     return os.path.join(path, name)

@@ -10,6 +10,9 @@ the table's log, as application transactions:
 complete. If the log has its number, its files are not added: the results are there already. The application is the id
 that Spark keeps in the checkpoint, so that a new checkpoint is a new application.
 
+The first micro-batch of an application makes a transaction even without files. So a table that does not know an
+application which is past its first micro-batch is not the one that has its results.
+
 **One query writes at a time.** A writer reads the epoch when it begins, and takes the next one with its first
 transaction. If the table has another epoch than the writer expects, somebody else writes to it: the writer stops. So of
 two drivers, on the same checkpoint or not, one stops before it adds anything, without a lock or a clock. On a file
@@ -21,22 +24,23 @@ write a file only if there is none); after anybody else's commit, everything is 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
 from midstream.delta.file_names import FileName, transaction_id
 from midstream.delta.file_statistics import with_nulls
 from midstream.delta.location import TableLocation
-from midstream.delta.log_entries import has_version
+from midstream.delta.log_entries import EntryMark, entry_mark, has_version
 from midstream.delta.result_files import ResultFile
-from midstream.delta.table import check_fits
-from midstream.errors import TableConflict, TableMismatch
+from midstream.delta.table import check_fits, sentence
+from midstream.errors import MidstreamError, PathProblem, TableConflict, TableMismatch
 
 __all__ = ["WRITER", "TableWriter", "commit_backfill", "epoch_of", "has_backfill"]
 
@@ -46,6 +50,8 @@ _ATTEMPTS = 100
 """How often others may commit first: each time one of them makes progress."""
 _MOST_REFUSALS = 3
 """How often a commit may fail though nobody else has committed."""
+_PAUSE_SECONDS = 0.5
+"""How long to wait after the first of these, twice as long after the second: storage may be back by then."""
 _METADATA = "midstream.writer"
 _REPLACED = "Start the query with a new checkpoint, if the new table is to have its results."
 
@@ -71,10 +77,15 @@ class _Commits:
         """The version that was found to fit."""
         self._latest = table.version()
         """The latest version that is known to be there."""
+        self._mark_of_latest = self._find_mark()
 
     def is_complete(self) -> bool:
         """Check the table as it is now; whether there is nothing left to commit."""
         raise NotImplementedError
+
+    def _is_needed(self) -> bool:
+        """Whether there is to be a transaction even without files."""
+        return False
 
     def _transactions(self) -> list[Transaction]:
         raise NotImplementedError
@@ -82,21 +93,21 @@ class _Commits:
     def _commit(self, label: str, files: Sequence[ResultFile]) -> bool:
         """Add the files in one transaction, unless it is there already; whether it was made now."""
         mark = f"{self._mark} {label}"
-        failure: CommitFailedError | None = None
+        failure: Exception | None = None
         refused = 0
         for _ in range(_ATTEMPTS):
             before = self._table.version()
             self._refresh()
             refused = refused + 1 if failure is not None and self._table.version() == before else 0
             if refused == _MOST_REFUSALS:
-                raise TableMismatch(
-                    f"cannot commit to the table {self._location.address}", detail=f"{failure}."
-                ) from failure
+                raise self._refused("commit to", failure) from failure
             if failure is not None and self._table.version() > before and self._is_there(mark):
                 # The storage reported a failure, but the commit was written.
                 return True
-            if self.is_complete() or not files:
+            if self.is_complete() or not (files or self._is_needed()):
                 return False
+            if refused:
+                time.sleep(_PAUSE_SECONDS * refused)
             try:
                 self._table.create_write_transaction(
                     [self._add_action(file) for file in files],
@@ -109,27 +120,35 @@ class _Commits:
                         app_transactions=self._transactions(),
                     ),
                 )
-            except CommitFailedError as problem:
+            except (DeltaError, OSError) as problem:
                 failure = problem
                 continue
             self._latest = self._table.version() + 1
+            self._mark_of_latest = self._find_mark()
             return True
         raise TableConflict(
             f"the table {self._location.address} is changed by others too often",
-            detail=f"A commit was tried {_ATTEMPTS} times. The last failure: {failure}.",
+            detail=f"A commit was tried {_ATTEMPTS} times. The last failure: {sentence(failure)}",
             hint="Restart the query when the table is less busy: nothing is lost or repeated.",
         )
 
     def _refresh(self) -> None:
         """Read what has been committed since; raises if the table is another one, or fits no longer."""
         directory = self._location.directory
-        if directory is not None and not has_version(directory, self._latest):
-            # delta-rs looks for later versions only: the next commit would have no predecessor.
-            raise TableMismatch(
-                f"the table {self._location.address} was removed or replaced while the query ran", hint=_REPLACED
-            )
-        self._table.update_incremental()
+        if directory is not None:
+            # delta-rs looks for later versions only: the next commit might follow those of another table.
+            mark = self._find_mark()
+            is_cleaned_up = mark is None and has_version(directory, self._latest)
+            if mark != self._mark_of_latest and not is_cleaned_up:
+                raise TableMismatch(
+                    f"the table {self._location.address} was removed or replaced while the query ran", hint=_REPLACED
+                )
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as problem:
+            raise self._refused("read the log of", problem) from problem
         self._latest = self._table.version()
+        self._mark_of_latest = self._find_mark()
         if self._latest == self._checked:
             return
         if self._table.metadata().id != self._id:
@@ -138,6 +157,19 @@ class _Commits:
             )
         check_fits(self._table, self._location, self._schema, self._partition_by)
         self._checked = self._latest
+
+    def _refused(self, what: str, problem: Exception | None) -> MidstreamError:
+        kind = PathProblem if isinstance(problem, OSError) else TableMismatch
+        return kind(
+            f"cannot {what} the table {self._location.address}",
+            detail=sentence(problem),
+            hint="Restart the query once this is fixed: nothing is lost or repeated.",
+        )
+
+    def _find_mark(self) -> EntryMark | None:
+        """By what the latest known entry of the log is known; None in object stores, which only delta-rs reads."""
+        directory = self._location.directory
+        return None if directory is None else entry_mark(directory, self._latest)
 
     def _add_action(self, file: ResultFile) -> AddAction:
         """The file as part of the table, which may have more columns than the results."""
@@ -191,7 +223,14 @@ class TableWriter(_Commits):
                 detail="It has begun to write after this one.",
                 hint="Stop one of them. This one can be started again with its checkpoint: nothing is lost.",
             )
-        last = self._table.transaction_version(transaction_id(self._application))
+        last = self._last_batch()
+        if last is None and self._batch > 0:
+            raise TableMismatch(
+                f"the table {self._location.address} has no results of this query, which is at micro-batch "
+                f"{self._batch}",
+                detail="It is not the table that the query has written to, or was replaced by an older copy.",
+                hint="Restore that table, or start the query with a new checkpoint.",
+            )
         if last is not None and last > self._batch:
             raise TableConflict(
                 f"the table {self._location.address} has micro-batch {last} of this query, which is at {self._batch}",
@@ -199,6 +238,12 @@ class TableWriter(_Commits):
                 hint="Use the latest checkpoint, or a new one and a new table.",
             )
         return last == self._batch
+
+    def _last_batch(self) -> int | None:
+        return self._table.transaction_version(transaction_id(self._application))
+
+    def _is_needed(self) -> bool:
+        return self._last_batch() is None
 
     def _transactions(self) -> list[Transaction]:
         return [Transaction(transaction_id(self._application), self._batch), Transaction(WRITER, self._epoch)]

@@ -27,6 +27,15 @@ _FIRST_YEAR, _LAST_YEAR = np.datetime64("0001-01-01", "us"), np.datetime64("9999
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
+class _Statistics(msgspec.Struct, forbid_unknown_fields=True):
+    """Statistics as they are in the log; bounds keep their text, since decimals would be rounded."""
+
+    numRecords: int
+    nullCount: dict[str, int]
+    minValues: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    maxValues: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 def columns_with_nan(table: pa.Table) -> set[str]:
     """The float columns in which there is a NaN."""
     floats = [field.name for field in table.schema if pat.is_floating(field.type)]
@@ -68,8 +77,8 @@ def with_nulls(statistics: str, columns: Iterable[str], rows: int) -> str:
 
     delta-rs takes a column of which the statistics say nothing for one without NULLs.
     """
-    content = msgspec.json.decode(statistics)
-    content["nullCount"] |= dict.fromkeys(columns, rows)
+    content = msgspec.json.decode(statistics, type=_Statistics)
+    content.nullCount |= dict.fromkeys(columns, rows)
     return _JSON.encode(content).decode()
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-__all__ = ["has_version", "is_table", "last_version", "log_entry"]
+__all__ = ["EntryMark", "entry_mark", "has_version", "has_versions", "is_table", "last_version", "log_entry"]
 
 _LOG = "_delta_log"
+_VERSION = re.compile(r"(\d{20})\.(?:json$|checkpoint\.)")
+
+EntryMark = tuple[int, int, int]
+"""By what an entry is known again: another table's has another one."""
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -15,16 +20,30 @@ def is_table(path: str | os.PathLike[str]) -> bool:
     return Path(path, _LOG).is_dir()
 
 
+def has_versions(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is a table that has been made: its log has entries."""
+    return has_version(path, 0)
+
+
 def log_entry(path: str | os.PathLike[str], version: int) -> Path:
     return Path(path, _LOG, f"{version:020d}.json")
 
 
+def entry_mark(path: str | os.PathLike[str], version: int) -> EntryMark | None:
+    """What an entry of the log is known by; None if it is not there. Entries are written once, so it never changes."""
+    try:
+        found = log_entry(path, version).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def has_version(path: str | os.PathLike[str], version: int) -> bool:
-    """Whether the log has a version, or had it before its early entries were removed."""
-    return log_entry(path, version).exists() or (is_table(path) and last_version(path) > version)
+    """Whether the log has a version, or had it before early entries were removed."""
+    return is_table(path) and last_version(path) >= version
 
 
 def last_version(path: str | os.PathLike[str]) -> int:
-    """The latest version that the log has."""
-    names = (Path(name) for name in os.listdir(Path(path, _LOG)))
-    return max((int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdecimal()), default=-1)
+    """The latest version that the log has, as an entry or as a checkpoint; -1 if it has none."""
+    found = map(_VERSION.match, os.listdir(Path(path, _LOG)))
+    return max((int(name[1]) for name in found if name is not None), default=-1)

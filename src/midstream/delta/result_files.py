@@ -121,7 +121,7 @@ def results_as_files(results: Iterable[pa.RecordBatch | Other], target: ResultTa
 
 @contextlib.contextmanager
 def _refusing(table: TableLocation) -> Iterator[None]:
-    """What storage refuses is told as such: a full disk, missing permissions."""
+    """Report what storage refuses (a full disk, missing permissions) as an error of ours, with the table's address."""
     try:
         yield
     except OSError as problem:

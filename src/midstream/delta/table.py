@@ -19,7 +19,7 @@ from midstream.delta.location import TableLocation
 from midstream.delta.log_entries import is_table
 from midstream.errors import BadOption, TableMismatch, quoted
 
-__all__ = ["check_fits", "create_table", "open_table", "prepare_table"]
+__all__ = ["check_fits", "create_table", "open_table", "prepare_table", "sentence"]
 
 _EXPIRY = "delta.setTransactionRetentionDuration"
 _HARMLESS_FEATURES = frozenset(
@@ -39,7 +39,7 @@ def open_table(location: TableLocation) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as problem:
-        raise TableMismatch(f"cannot open the table {location.address}", detail=_sentence(problem)) from None
+        raise TableMismatch(f"cannot open the table {location.address}", detail=sentence(problem)) from None
 
 
 def prepare_table(
@@ -93,7 +93,7 @@ def create_table(
     except (DeltaError, OSError, ValueError) as problem:
         table = open_table(location)
         if table is None:
-            raise TableMismatch(f"cannot create the table {location.address}", detail=_sentence(problem)) from None
+            raise TableMismatch(f"cannot create the table {location.address}", detail=sentence(problem)) from None
         check_fits(table, location, schema, partition_by, properties or {})
         return table
 
@@ -197,5 +197,6 @@ def _shown(data_type: object) -> str:
     return data_type if isinstance(data_type, str) else json.dumps(_comparable(data_type))
 
 
-def _sentence(problem: Exception) -> str:
+def sentence(problem: Exception | None) -> str:
+    """What delta-rs says of a problem, as the detail of a message."""
     return f"{str(problem).strip().splitlines()[0].rstrip('.')}." if str(problem).strip() else f"{problem!r}."

@@ -49,7 +49,8 @@ class KafkaTopic:
             host, _, port = server.rpartition(":")
             try:
                 socket.create_connection((host.strip("[]"), int(port)), seconds).close()
-            except OSError as problem:
+            except (OSError, UnicodeError) as problem:
+                # The latter: a name that cannot be that of a host.
                 problems.append(f"{server}: {problem}")
             else:
                 return

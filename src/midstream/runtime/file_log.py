@@ -1,14 +1,12 @@
-"""The files of streams, numbered in the order in which they are read: by modification time, then by name.
+"""The files of streams, numbered in the order in which they are read: by modification time, then by path.
 
 A query must read the same files in the same micro-batch again after a restart, whatever has come or gone since. So each
 file gets the next number of its stream when it is first seen, and a log says which file has which number. An offset of
 a stream is then a number of files. A line of the log is on the disk before an offset that needs it is given to anybody.
 
 Files that are there when the query looks are numbered in their order; one that appears later comes after them, however
-old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Names that
-begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is complete. Of a
-directory that is a Delta table, files are numbered in the order in which they became part of it
-(``delta/added_files``).
+old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Of a directory
+that is a Delta table, files are numbered in the order in which they became part of it (``delta/added_files``).
 
 One process numbers files. If another one has added to the log, or if the log has fewer files than were read, the query
 stops: other numbers for the same files would skip some and repeat others.
@@ -18,22 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import json
 import os
-import time
-from collections.abc import Iterable, Iterator
-from math import inf
 from pathlib import Path
 
 from midstream.delta.added_files import TableFiles, added_since, files_now
-from midstream.delta.log_entries import is_table
+from midstream.delta.log_entries import EntryMark, entry_mark, has_versions, is_table
 from midstream.errors import BadStreamDeclaration, BrokenRun
+from midstream.runtime.data_files import data_files, dated
 
-__all__ = ["FileLog", "data_files"]
-
-_CHECK_SECONDS = 10.0
-"""How often it is looked whether a table is still the same one, with a log without gaps."""
+__all__ = ["FileLog"]
 
 
 class FileLog:
@@ -49,10 +41,8 @@ class FileLog:
         self._known: set[tuple[str, str]] = set()
         self._tables: dict[str, TableFiles] = {}
         """Of streams that are Delta tables: up to which version files have numbers."""
-        self._checked: dict[str, float] = {}
-        """When this process has looked closely at their logs."""
-        self._clear_folders: set[str] = set()
-        """Folders that are known not to be those of a table."""
+        self._marks: dict[str, EntryMark | None] = {}
+        """What the last entry of their logs is known by, once this process has looked closely at them."""
         written = path.read_bytes() if path.exists() else b""
         # What follows the last end of a line was being written when a process died: no offset needs it.
         self._end = written.rfind(b"\n") + 1
@@ -88,11 +78,12 @@ class FileLog:
         entries: list[list[object]] = []
         for stream, path in paths.items():
             if is_table(path) or stream in self._tables:
+                self._refuse_change_to_table(stream, path)
                 entries += self._discover_in_table(stream, path)
                 continue
             new = [file for file in data_files(path) if self._is_new(stream, file)]
             self._refuse_tables(new)
-            for _, file in sorted(_dated(new)):
+            for _, file in sorted(dated(new)):
                 self._note(stream, file)
                 entries.append([stream, file])
         if entries:
@@ -102,13 +93,15 @@ class FileLog:
         """Number the new files of a stream's table; what to write to the log."""
         known = self._tables.get(stream)
         if known is None:
+            if not has_versions(path):
+                # Somebody is making the table.
+                return []
             found = files_now(path)
         else:
-            now = time.monotonic()
-            is_thorough = now - self._checked.get(stream, -inf) > _CHECK_SECONDS
+            mark = entry_mark(path, known.version)
+            is_thorough = mark is None or mark != self._marks.get(stream)
             found = added_since(path, known, is_thorough)
-            if is_thorough:
-                self._checked[stream] = now
+        self._marks[stream] = entry_mark(path, found.version)
         if known is not None and found.version == known.version:
             return []
         self._tables[stream] = found._replace(files=[])
@@ -117,9 +110,18 @@ class FileLog:
             self._note(stream, file)
         return [[stream, new, found.version, found.table_id]]
 
+    def _refuse_change_to_table(self, stream: str, path: str) -> None:
+        """Refuse a table whose files were read before there was a log that says which of them count."""
+        if stream not in self._tables and self.count(stream):
+            raise BadStreamDeclaration(
+                f"{path} has become a Delta table",
+                detail="Files of it were read before. Only its log says which of them are part of it.",
+                hint="Start the query with a new checkpoint: it reads the table.",
+            )
+
     def _refuse_tables(self, files: list[str]) -> None:
         """Refuse files of a Delta table that were found by a pattern, or in a directory around it."""
-        for folder in {os.path.dirname(file) for file in files} - self._clear_folders:
+        for folder in {os.path.dirname(file) for file in files}:
             for place in [Path(folder), *Path(folder).parents]:
                 if is_table(place):
                     raise BadStreamDeclaration(
@@ -127,7 +129,6 @@ class FileLog:
                         detail="Only its log says which of its files count.",
                         hint="Give the table itself as the path of a stream.",
                     )
-            self._clear_folders.add(folder)
 
     def _is_new(self, stream: str, file: str) -> bool:
         return (stream, file) not in self._known
@@ -154,66 +155,3 @@ class FileLog:
             file.flush()
             os.fsync(file.fileno())
         self._end += len(lines)
-
-
-def data_files(path: str) -> Iterator[str]:
-    """The data files of a directory, file or pattern on this machine, sorted by name within each directory.
-
-    Nested directories are read too, links to directories are not: they may lead back. A pattern may match a directory
-    and the files in it: each comes once.
-    """
-    if glob.has_magic(path) and not os.path.exists(path):
-        found = [match for match in sorted(glob.glob(path, recursive=True)) if not _is_hidden(match, path)]
-        yield from dict.fromkeys(os.path.normpath(file) for match in found for file in _below(match))
-    else:
-        yield from _below(path)
-
-
-def _is_hidden(match: str, pattern: str) -> bool:
-    """Whether a match of the pattern has a name that is not data; those that the pattern spells out are."""
-    spelled_out = 0
-    for part in Path(pattern).parts:
-        if glob.has_magic(part):
-            break
-        spelled_out += 1
-    return any(_is_no_data(part) for part in Path(match).parts[spelled_out:])
-
-
-def _is_no_data(name: str) -> bool:
-    return name.startswith(("_", "."))
-
-
-def _below(path: str) -> Iterator[str]:
-    if os.path.isdir(path):
-        yield from _inside(path)
-    elif os.path.isfile(path):
-        yield path
-
-
-def _inside(folder: str) -> Iterator[str]:
-    nested = []
-    try:
-        with os.scandir(folder) as scanned:
-            entries = sorted(scanned, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        # It was removed or renamed a moment ago.
-        return
-    for entry in entries:
-        if _is_no_data(entry.name):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            nested.append(entry.path)
-        elif entry.is_file():
-            # A named pipe is neither: opening it would wait for somebody to write into it.
-            yield entry.path
-    for inner in nested:
-        yield from _inside(inner)
-
-
-def _dated(files: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Each file with its modification time; those that are gone again are left out."""
-    for file in files:
-        try:
-            yield os.stat(file).st_mtime_ns, file
-        except FileNotFoundError:
-            continue

@@ -1,7 +1,7 @@
 """The Python data source that numbers the files of streams, and hands them to cells.
 
-Files are read in the order of their modification times, those with equal times by name (``runtime/file_log``); Spark's
-own source reads the latter in any order. Who reads them depends on the number of cells:
+Files are read in the order of their modification times, those with equal times by path (``runtime/file_log``); Spark's
+own source reads files with equal times in any order. Who reads them depends on the number of cells:
 
 - **One cell** reads them itself: Spark carries no more than their paths, which the driver gives it, and no task but the
   cell's own is needed.

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from midstream.delta.added_files import table_schema
-from midstream.delta.log_entries import is_table
-from midstream.errors import BadStreamDeclaration, PathProblem
-from midstream.runtime.file_log import data_files
+from midstream.delta.log_entries import has_versions, is_table
+from midstream.errors import BadStreamDeclaration, MissingColumn, PathProblem, did_you_mean, quoted
+from midstream.runtime.data_files import data_files
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import StreamPacker
 from midstream.spark.file_source import FileSource, FilesToRead, StreamFiles
@@ -52,22 +52,45 @@ class FileStream:
         self.path = _local_path(os.fspath(path))
         self.files_per_batch = files_per_batch
         self.sparkSession = spark
-        if schema is None and is_table(self.path):
-            from midstream.spark.spark_types import spark_schema
-
-            schema = spark_schema(table_schema(self.path))
-        elif schema is None:
-            first = min(data_files(self.path), default=None)
-            if first is None:
-                raise PathProblem(
-                    f'there are no files in "{path}"',
-                    detail="The columns of a stream are those of its first file.",
-                    hint='Give them: FileStream(spark, path, "ts timestamp, id long").',
-                )
-            schema = spark.read.parquet(f"file://{without_patterns(first)}").schema
+        if schema is None:
+            self.schema = self._columns_found()
+            return
         columns = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(columns, StructType), "a schema is a list of columns"
         self.schema = columns
+        if has_versions(self.path):
+            self._check_columns_of_table()
+
+    def _columns_found(self) -> StructType:
+        """The columns of the table, or of the first file."""
+        if is_table(self.path):
+            return _columns_of_table(self.path)
+        first = min(data_files(self.path), default=None)
+        if first is None:
+            raise PathProblem(
+                f'there are no files in "{self.path}"',
+                detail="The columns of a stream are those of its first file.",
+                hint='Give them: FileStream(spark, path, "ts timestamp, id long").',
+            )
+        return self.sparkSession.read.parquet(f"file://{without_patterns(first)}").schema
+
+    def _check_columns_of_table(self) -> None:
+        """Refuse a declared column that the table does not have, in whatever case: it would be NULL."""
+        there = _columns_of_table(self.path).names
+        known = {name.lower() for name in there}
+        for name in self.schema.names:
+            if name.lower() not in known:
+                raise MissingColumn(
+                    f'column "{name}" is not in the table {self.path}',
+                    detail=f"The table has the columns {quoted(there)}.",
+                    hint=did_you_mean(name, there),
+                )
+
+
+def _columns_of_table(path: str) -> StructType:
+    from midstream.spark.spark_types import spark_schema
+
+    return spark_schema(table_schema(path))
 
 
 def without_patterns(path: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-__all__ = ["exists", "file_names", "remove"]
+__all__ = ["exists", "file_names", "read_text", "remove", "write_once"]
 
 
 def exists(spark: SparkSession, path: str) -> bool:
@@ -27,3 +30,42 @@ def remove(spark: SparkSession, path: str) -> None:
     context = spark.sparkContext
     place = context._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
     place.getFileSystem(context._jsc.hadoopConfiguration()).delete(place, True)
+
+
+def write_once(spark: SparkSession, path: str, text: str) -> None:
+    """Write a small file unless there is one: of two processes that do so at once, one's text is kept.
+
+    Spark's logs of a checkpoint are written in this way, too.
+    """
+    files, place = _checkpoint_files(spark, path)
+    files.mkdirs(place.getParent())
+    stream = None
+    try:
+        stream = files.createAtomic(place, False)
+        stream.write(text.encode())
+        stream.close()
+    except Py4JJavaError as problem:
+        if stream is not None:
+            stream.cancel()
+        if "FileAlreadyExistsException" not in str(problem.java_exception):
+            raise
+
+
+def read_text(spark: SparkSession, path: str) -> str:
+    """The text of a small file."""
+    files, place = _checkpoint_files(spark, path)
+    stream = files.open(place)
+    try:
+        context = spark.sparkContext
+        return str(context._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]
+    finally:
+        stream.close()
+
+
+def _checkpoint_files(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """What Spark writes the files of checkpoints with, and the path as it takes it."""
+    context: Any = spark.sparkContext
+    place = context._jvm.org.apache.hadoop.fs.Path(path)
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    manager = context._jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    return manager.create(place.getParent(), settings), place

@@ -6,11 +6,13 @@ A micro-batch that Spark runs again is sent again: at least once. It must be the
 consumer could not tell repeats. Equivalent results would not do: a query that recovers may cut the validity of a result
 in other places (a DISTINCT over a join, for one), so that half of one attempt and half of another do not fit together.
 Hence a micro-batch's messages are stored before the first of them is sent, and sent from there, however often; what is
-computed again is only for the state. Keys do not change either, so that copies go to the same partition of the topic.
+computed again is only for the state. If two drivers run on one checkpoint by mistake, both send the messages that one
+of them has stored. Keys do not change either, so that copies go to the same partition of the topic.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +22,7 @@ from midstream.errors import BadOption, DuplicateName, did_you_mean, quoted
 from midstream.kafka.result_headers import BATCH, NUMBER, QUERY
 from midstream.kafka.topic import KafkaTopic
 from midstream.spark.catalyst import column_name
-from midstream.spark.file_systems import exists, file_names, remove
+from midstream.spark.file_systems import exists, file_names, read_text, remove, write_once
 
 __all__ = ["JSON_OPTIONS", "KafkaSink", "kafka_options"]
 
@@ -31,10 +33,12 @@ JSON_OPTIONS = {
     "ignoreNullFields": "false",
 }
 """How results, and dead letters, are written as JSON."""
+_UNSAFE = ("kafka.partitioner.class", "kafka.partitioner.ignore.keys")
+"""Options of producers by which equal keys no longer go to the same partition."""
 _STORED = "number long, key string, value string"
 """What is stored of a message."""
-_SUCCESS = "_SUCCESS"
-"""The file that Spark writes when all others are complete."""
+_CHOSEN = "chosen"
+"""The file that names the attempt whose messages are sent; it is written once, when these are complete."""
 
 
 class KafkaSink:
@@ -63,6 +67,13 @@ class KafkaSink:
         self._columns = columns
         self._folder = f"{checkpoint}/kafka_results"
         self._key = key
+        for name in options or {}:
+            if name.lower() in _UNSAFE:
+                raise BadOption(
+                    f"the option {name} cannot be used for results",
+                    detail="With it, copies of a result may go to other partitions, where they cannot be told apart.",
+                    hint="Leave it out; Spark's own Kafka sink takes it.",
+                )
         self._options = kafka_options(topic, options)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -70,16 +81,19 @@ class KafkaSink:
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query is not None, "Spark tells which streaming query a micro-batch is of"
         place = f"{self._folder}/{batch}"
-        if exists(spark, f"{place}/{_SUCCESS}"):
+        chosen = f"{place}/{_CHOSEN}"
+        if exists(spark, chosen):
             # Spark did not come to commit the micro-batch: its state must be computed again.
             frame.write.format("noop").mode("overwrite").save()
         else:
-            marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
-            self._numbered(frame).write.mode("overwrite").options(**marked).parquet(place)
-        self._send(_messages(spark.read.schema(_STORED).parquet(place), query, batch))
+            attempt = uuid.uuid4().hex
+            self._numbered(frame).write.parquet(f"{place}/{attempt}")
+            write_once(spark, chosen, attempt)
+        stored = spark.read.schema(_STORED).parquet(f"{place}/{read_text(spark, chosen)}")
+        self._send(_messages(stored, query, batch))
         # Those before this one are committed.
         for name in file_names(spark, self._folder):
-            if name != str(batch):
+            if int(name) < batch:
                 remove(spark, f"{self._folder}/{name}")
 
     def _send(self, messages: DataFrame) -> None:

@@ -12,7 +12,6 @@ and a restart from the checkpoint continues with the current plan and with a mig
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
@@ -44,13 +43,12 @@ from midstream.errors import (
     BrokenRun,
     NoControlDirectory,
     NotStreaming,
-    PackageMissing,
     UnknownStreamPushed,
     did_you_mean,
     quoted,
 )
 from midstream.execution.just_in_time import JustInTime
-from midstream.installation import install_command
+from midstream.installation import needs_extra
 from midstream.kafka.topic import KafkaTopic
 from midstream.planned_query import PlannedQuery
 from midstream.planning.cost.statistics import Statistics
@@ -286,10 +284,12 @@ class LiveQuery:
         For the options see :meth:`write_delta`.
         """
         self._controlled("delta_writer()")
-        with _needs_deltalake():
+        with needs_extra("delta", "the package for Delta tables"):
+            from midstream.delta.location import TableLocation
             from midstream.spark.delta_sink import FILES, DeltaSink
+        directory = TableLocation.of(path, storage_options).directory
         for name, read in self._read_by_midstream.items():
-            if os.path.realpath(read) == os.path.realpath(path):
+            if directory is not None and os.path.realpath(read) == os.path.realpath(directory):
                 raise BadOption(
                     f'stream "{name}" reads the table that the results are to be written to',
                     detail="The query would go on for ever with what it has written itself.",
@@ -330,7 +330,7 @@ class LiveQuery:
             return writer.start()
         if checkpoint is not None:
             raise BadOption("checkpoint is for streams", hint='For batch DataFrames give application="a name".')
-        with _needs_deltalake():
+        with needs_extra("delta", "the package for Delta tables"):
             from midstream.spark.delta_sink import FILES, DeltaBackfill
         schema = output_schema(self.query.plan())
         sink = DeltaBackfill(path, application, schema, partition_by, properties, storage_options)
@@ -510,17 +510,6 @@ class LiveQuery:
             return stored.query.cells
         # A cell's state stays with an executor of one core.
         return 1 if _is_local(self._spark) else max(1, self._spark.sparkContext.defaultParallelism)
-
-
-@contextlib.contextmanager
-def _needs_deltalake() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        raise PackageMissing(
-            f"the package for Delta tables is not installed: {missing}",
-            hint=f"Install it with {install_command('delta')}.",
-        ) from None
 
 
 def _applied(backfill: Backfill) -> Callable[[tuple[Any, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
