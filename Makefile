@@ -69,5 +69,5 @@ lock:  ## update the lock to the newest versions
 	rm -rf $(VENV)-lock
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .peers .kafka .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .peers .kafka .moto .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

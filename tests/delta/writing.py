@@ -47,9 +47,9 @@ class Driver:
         return self.writer.commit(batch, self.write(batch, *values))
 
 
-def rows_of(path: Path) -> list[int]:
+def rows_of(path: Path | TableLocation) -> list[int]:
     """The values in the table, in order."""
-    table = open_table(TableLocation.of(path))
+    table = open_table(path if isinstance(path, TableLocation) else TableLocation.of(path))
     assert isinstance(table, DeltaTable)
     return sorted(table.to_pyarrow_table().column("k").to_pylist())
 

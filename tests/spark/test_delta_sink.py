@@ -13,6 +13,7 @@ from midstream.delta.commits import TableWriter, commit_backfill
 from midstream.errors import BadOption, TableConflict, TableMismatch
 from midstream.spark import delta_sink
 from midstream.testing import assert_same_bag, join_intervals
+from tests.delta.object_store import ObjectStore
 from tests.spark.feeding import Feed
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int64()})
@@ -122,6 +123,30 @@ def test_a_second_query_on_the_same_table_is_refused_and_the_first_goes_on(feed,
     assert_same_bag(results(path), expected(2))
     # Once it has ended, another may go on in its place at once.
     other.delta_writer(path, tmp_path / "other checkpoint")
+
+
+def test_results_go_to_an_object_store(feed, tmp_path, monkeypatch):
+    commit = TableWriter.commit
+
+    def killed_before(self, number, files):
+        if number == 1:
+            raise Killed
+        return commit(self, number, files)
+
+    with ObjectStore() as store:
+        place = store.place()
+        for number, at_commit in enumerate((commit, killed_before, commit)):
+            monkeypatch.setattr(TableWriter, "commit", at_commit)
+            feed.drop(batch(number))
+            checkpoint, options = tmp_path / "checkpoint", place.storage_options
+            running = live_query(feed, tmp_path).write_delta(place.address, checkpoint, storage_options=options)
+            try:
+                running.processAllAvailable()
+            except StreamingQueryException:
+                assert at_commit is killed_before
+            finally:
+                running.stop()
+        assert_same_bag(results(place.address, storage_options=place.storage_options), expected(3))
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(feed, tmp_path):
