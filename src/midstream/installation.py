@@ -1,4 +1,4 @@
-"""How to install what is missing: with the command that fits how midstream itself was installed."""
+"""How to install missing packages: the command that matches how midstream itself was installed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["install_command", "needs_extra"]
 def install_command(*extras: str) -> str:
     """The pip command that adds these extras to this installation.
 
-    A package that was installed from a directory or an archive remembers where that is (PEP 610); pip looks for any
-    other one in its index.
+    A package that was installed from a directory or an archive records its location (PEP 610); pip looks up any other
+    one in its index.
     """
     requirement = f"midstream[{','.join(extras)}]"
     try:
@@ -30,7 +30,7 @@ def install_command(*extras: str) -> str:
 
 @contextlib.contextmanager
 def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Around imports that need the packages of an extra: says what to install if they are missing."""
+    """Wraps imports that need the packages of an extra: the error states what to install if they are missing."""
     try:
         yield
     except ModuleNotFoundError as missing:

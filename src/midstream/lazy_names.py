@@ -1,7 +1,7 @@
-"""Names of a package that are loaded when they are first used.
+"""Names of a package that are loaded on first use.
 
-Spark starts several Python processes for a query, one after the other, and most of them need next to nothing of
-midstream: each would load everything, for more than a second.
+Spark starts several Python processes for a query, one after the other, and most of them need very little of midstream.
+Loading all of it would take each of them more than a second.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package, given the module that has each of its names.
+    """``__getattr__`` and ``__dir__`` of a package, given the module that defines each of its names.
 
-    A name must not be that of a module of the package as well: whatever loads the module would hide it.
+    A name must not also be that of a module of the package: importing the module would shadow it.
     """
 
     def load(name: str) -> Any:

@@ -2,6 +2,6 @@
 
     results ─▶ result_files (parquet, in the cells) ─▶ names, sizes, statistics ─▶ commits (delta-rs, in the driver)
 
-A file counts when a transaction of the table names it, not before. Who may commit what is in ``commits``; what may be
-removed is in ``orphans``. Streams that read a table find its files by ``added_files``.
+A file is part of the table once a transaction names it, not before. ``commits`` decides who may commit what,
+``orphans`` what may be removed. Streams that read a table find its files with ``added_files``.
 """

@@ -1,11 +1,11 @@
-"""The files of a Delta table in the order in which they became part of it, for streams that read the table.
+"""The files of a Delta table in the order in which they were added, for streams that read the table.
 
-A stream begins with the files of the version that the table has then, in the order of their modification times, those
-with equal times by name. From there it follows the table's log: the files that each version adds, in the log's order.
-Files that no version names are not read, and neither are those of versions that only rewrite files (OPTIMIZE).
+A stream begins with the files of the table's current version, in the order of their modification times, those with
+equal times by name. From there it follows the table's log: the files that each version adds, in the log's order. Files
+that no version names are not read, and neither are those of versions that only rewrite files (OPTIMIZE).
 
-A version that deletes or changes rows ends the query, since rows that were read cannot be taken back. So does one that
-uses what plain parquet files do not have: partition columns (their values are in the log alone), column mapping,
+A version that deletes or changes rows ends the query, since rows that were read cannot be taken back. So does a version
+with features that plain parquet files lack: partition columns (their values are only in the log), column mapping,
 deletion vectors.
 """
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["TableFiles", "added_since", "files_now", "table_schema"]
 
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-"""What a table may ask of its readers that asks nothing of those who follow its log and read parquet."""
+"""Reader features that require nothing of a reader that follows the log and reads parquet."""
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
-"""How a path begins that is not relative to the table."""
+"""The beginning of a path that is not relative to the table."""
 _ANEW = "Start the query with a new checkpoint: it reads what the table has now."
 
 
 class TableFiles(NamedTuple):
-    """Files of a table, and up to which version of it."""
+    """Files of a table, up to a version."""
 
     version: int
     table_id: str
-    """Another one if the table was removed and made again."""
+    """Changes if the table is removed and created again."""
     files: list[str]
 
 
@@ -54,7 +54,7 @@ def files_now(path: str) -> TableFiles:
 
 
 def table_schema(path: str) -> pa.Schema:
-    """The columns of a table, by its log."""
+    """The columns of a table, according to its log."""
     import pyarrow as pa
 
     return pa.schema(_opened(path).schema().to_arrow())
@@ -63,13 +63,13 @@ def table_schema(path: str) -> pa.Schema:
 def added_since(path: str, known: TableFiles, is_thorough: bool) -> TableFiles:
     """The files that were added after those that are known.
 
-    If it ``is_thorough``, it is noticed that versions in between are missing, or that the table is another one.
+    If ``is_thorough``, missing versions in between and a replaced table are detected.
     """
     version = known.version
     files: list[str] = []
     while (entry := log_entry(path, version + 1)).exists():
         version += 1
-        # Not as text, which has further line separators: JSON may contain these as they are.
+        # As bytes: text has further line separators, which JSON may contain unescaped.
         for line in entry.read_bytes().splitlines():
             try:
                 action = json.loads(line)
@@ -98,7 +98,7 @@ def _id(table: DeltaTable) -> str:
 
 
 def _opened(path: str) -> DeltaTable:
-    """The table, if its files are plain ones."""
+    """The table; refused unless its files are plain parquet files."""
     with needs_extra("delta", "the package for Delta tables"):
         from midstream.delta.location import TableLocation
         from midstream.delta.table import open_table

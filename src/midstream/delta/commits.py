@@ -1,25 +1,25 @@
 """Micro-batches of a streaming query as transactions of a table: each exactly once.
 
-A transaction adds the files whose names came back from the successful attempts of a micro-batch's tasks, and says in
-the table's log, as application transactions:
+A transaction adds the files named by the successful attempts of a micro-batch's tasks, and records in the table's log,
+as application transactions:
 
     midstream-APPLICATION    the number of the micro-batch
     midstream                the epoch: how many writers the table has had
 
 **A batch is committed once.** After a crash, Spark runs the last micro-batch again if it is not sure that it was
 complete. If the log has its number, its files are not added: the results are there already. The application is the id
-that Spark keeps in the checkpoint, so that a new checkpoint is a new application.
+that Spark keeps in the checkpoint, so a new checkpoint is a new application.
 
-The first micro-batch of an application makes a transaction even without files. So a table that does not know an
-application which is past its first micro-batch is not the one that has its results.
+The first micro-batch of an application makes a transaction even without files. So if an application is past its first
+micro-batch and the table has no transaction of it, this is not the table that has its results.
 
 **One query writes at a time.** A writer reads the epoch when it begins, and takes the next one with its first
-transaction. If the table has another epoch than the writer expects, somebody else writes to it: the writer stops. So of
-two drivers, on the same checkpoint or not, one stops before it adds anything, without a lock or a clock. On a file
-system the later one is refused at once (``writer_lock``).
+transaction. If the table's epoch differs from the one that the writer expects, another writer is active, and this one
+stops. So of two drivers, on the same checkpoint or not, one stops before it adds anything, without a lock or a clock.
+On a file system the later one is refused at once (``writer_lock``).
 
-**Check and commit are one step.** A commit must be the next version after the one that was checked (the storage has to
-write a file only if there is none); after anybody else's commit, everything is checked again.
+**Check and commit are one step.** A commit must be the version right after the one that was checked (the storage must
+create a file only if it does not exist); after any other writer's commit, everything is checked again.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ __all__ = ["WRITER", "TableWriter", "commit_backfill", "epoch_of", "has_backfill
 WRITER = "midstream"
 """The application id under which a table counts its writers."""
 _ATTEMPTS = 100
-"""How often others may commit first: each time one of them makes progress."""
+"""How often other writers may commit first; each time, one of them makes progress."""
 _MOST_REFUSALS = 3
-"""How often a commit may fail though nobody else has committed."""
+"""How often a commit may fail although no other writer has committed."""
 _PAUSE_SECONDS = 0.5
-"""How long to wait after the first of these, twice as long after the second: storage may be back by then."""
+"""The pause after the first such failure, doubled after the second: storage may have recovered by then."""
 _METADATA = "midstream.writer"
 _REPLACED = "Start the query with a new checkpoint, if the new table is to have its results."
 
 
 def epoch_of(table: DeltaTable) -> int:
-    """How many writers the table has had; 0 if no query of ours has written to it."""
+    """How many writers the table has had; 0 if no midstream query has written to it."""
     return table.transaction_version(WRITER) or 0
 
 
 class _Commits:
-    """Commits files to a table, each time as the version after the one that was checked."""
+    """Commits files to a table, each time as the version right after the one that was checked."""
 
     def __init__(
         self, table: DeltaTable, location: TableLocation, schema: pa.Schema, partition_by: Sequence[str]
@@ -74,24 +74,24 @@ class _Commits:
         self._id = table.metadata().id
         self._mark = uuid.uuid4().hex
         self._checked = table.version()
-        """The version that was found to fit."""
+        """The version whose schema and features were checked."""
         self._latest = table.version()
-        """The latest version that is known to be there."""
+        """The latest version that is known to exist."""
         self._mark_of_latest = self._find_mark()
 
     def is_complete(self) -> bool:
-        """Check the table as it is now; whether there is nothing left to commit."""
+        """Check the current table; return whether there is nothing left to commit."""
         raise NotImplementedError
 
     def _is_needed(self) -> bool:
-        """Whether there is to be a transaction even without files."""
+        """Whether a transaction is needed even without files."""
         return False
 
     def _transactions(self) -> list[Transaction]:
         raise NotImplementedError
 
     def _commit(self, label: str, files: Sequence[ResultFile]) -> bool:
-        """Add the files in one transaction, unless it is there already; whether it was made now."""
+        """Add the files in one transaction, unless it exists already; return whether it was made now."""
         mark = f"{self._mark} {label}"
         failure: Exception | None = None
         refused = 0
@@ -133,10 +133,10 @@ class _Commits:
         )
 
     def _refresh(self) -> None:
-        """Read what has been committed since; raises if the table is another one, or fits no longer."""
+        """Read what has been committed since; raises if the table was replaced, or no longer fits."""
         directory = self._location.directory
         if directory is not None:
-            # delta-rs looks for later versions only: the next commit might follow those of another table.
+            # delta-rs only looks for later versions: the next commit could be added to the log of another table.
             mark = self._find_mark()
             is_cleaned_up = mark is None and has_version(directory, self._latest)
             if mark != self._mark_of_latest and not is_cleaned_up:
@@ -167,12 +167,12 @@ class _Commits:
         )
 
     def _find_mark(self) -> EntryMark | None:
-        """By what the latest known entry of the log is known; None in object stores, which only delta-rs reads."""
+        """Identifies the latest known entry of the log; None in object stores, which only delta-rs reads."""
         directory = self._location.directory
         return None if directory is None else entry_mark(directory, self._latest)
 
     def _add_action(self, file: ResultFile) -> AddAction:
-        """The file as part of the table, which may have more columns than the results."""
+        """The action that adds the file to the table, which may have more columns than the results."""
         columns = [field.name for field in self._table.schema().fields if isinstance(field.type, PrimitiveType)]
         missing = [name for name in columns if name not in self._schema.names]
         statistics = with_nulls(file.statistics, missing, file.rows) if missing else file.statistics
@@ -194,7 +194,7 @@ class TableWriter(_Commits):
         application: str,
         epoch: int,
     ) -> None:
-        """``epoch`` is the one after the table's when the writer began: its files have it in their names."""
+        """``epoch`` is the table's epoch when the writer began, plus one; it is part of the writer's file names."""
         super().__init__(table, location, schema, partition_by)
         self._application = application
         self._epoch = epoch
@@ -250,7 +250,7 @@ class TableWriter(_Commits):
 
 
 class _Backfill(_Commits):
-    """Results of a query over batches: one transaction, beside whatever else writes to the table."""
+    """Results of a query over batches: one transaction, concurrent with any other writer of the table."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The schema of a table that holds a query's results, and what cannot be stored.
 
-Delta has the types of Spark, minus times of day and intervals. Unsigned numbers become the next wider signed type
-(uint64: decimal(20, 0)), instants are UTC microseconds, timestamps without a time zone stay so (``timestamp_ntz``).
+Delta has Spark's types except times of day and intervals. Unsigned integers become the next wider signed type
+(uint64: decimal(20, 0)), instants become UTC microseconds, timestamps without a time zone become ``timestamp_ntz``.
 
 >>> delta_schema(pa.schema({"n": pa.uint8(), "at": pa.timestamp("ms", "Europe/Paris")}))
 n: int16
@@ -41,11 +41,11 @@ _PARTITIONS = (
     pat.is_timestamp,
 )
 _FORBIDDEN = " ,;{}()\n\t="
-"""Letters that Delta does not allow in column names."""
+"""Characters that Delta does not allow in column names."""
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of results as a table has it; raises ``UnstorableResult`` for what Delta lacks."""
+    """The schema of a table for these results; raises ``UnstorableResult`` for types that Delta lacks."""
     by_lower: dict[str, str] = {}
     fields: list[pa.Field] = []
     for field in schema:
@@ -109,7 +109,7 @@ def _is_storable(data_type: pa.DataType) -> bool:
 
 
 def _is_opaque(data_type: pa.DataType) -> bool:
-    """Whether Spark means more by the struct than its fields (variant, geometry, geography)."""
+    """Whether the struct is a Spark type of its own, not just its fields (variant, geometry, geography)."""
     fields = [data_type.field(place) for place in range(data_type.num_fields)]
     marks = {key for field in fields for key in field.metadata or {}}
     return bool(marks & {b"variant", b"geometry", b"geography"})

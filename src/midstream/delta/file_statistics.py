@@ -1,9 +1,9 @@
-"""Statistics of a file for the table's log: by these, readers skip files that cannot have what they look for.
+"""Statistics of a file for the table's log, by which readers skip files that cannot contain what they look for.
 
-They are derived from the statistics that the parquet writer has made of each row group. Some columns cannot be bounded:
-those with a NaN, which engines order differently, or with infinity, which JSON lacks. Then no column is: delta-rs takes
-a missing bound of one column, where others have one, for a reason to skip the file. Long texts are bounded by shorter
-ones: the lower bound is cut, the upper one too, and then increased.
+They are derived from the statistics that the parquet writer collects for each row group. Some columns cannot be
+bounded: those with a NaN, which engines order differently, or with infinity, which JSON lacks. Then no column has
+bounds: delta-rs skips a file in which some columns have bounds and others do not. Bounds of long strings are shortened:
+the lower one is truncated, the upper one truncated and then increased.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import pyarrow.types as pat
 __all__ = ["columns_with_nan", "statistics_json", "with_nulls"]
 
 MOST_COLUMNS = 100
-"""A table with more columns has no bounds: they are in its log for every file."""
+"""Tables with more columns get no bounds, which would be repeated in the log for every file."""
 MOST_LETTERS = 32
 _FIRST_YEAR, _LAST_YEAR = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class _Statistics(msgspec.Struct, forbid_unknown_fields=True):
-    """Statistics as they are in the log; bounds keep their text, since decimals would be rounded."""
+    """Statistics as stored in the log; bounds stay JSON text, since decimals would be rounded."""
 
     numRecords: int
     nullCount: dict[str, int]
@@ -37,13 +37,13 @@ class _Statistics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def columns_with_nan(table: pa.Table) -> set[str]:
-    """The float columns in which there is a NaN."""
+    """The float columns that contain a NaN."""
     floats = [field.name for field in table.schema if pat.is_floating(field.type)]
     return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
 
 
 def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds: set[str]) -> str:
-    """Number of records, the NULLs of each column and, if all columns have them, their bounds, as Delta writes them."""
+    """The number of records, the NULLs of each column and, if all columns have them, bounds, in Delta's format."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -73,9 +73,9 @@ def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds
 
 
 def with_nulls(statistics: str, columns: Iterable[str], rows: int) -> str:
-    """The statistics of a file for a table with these columns as well, which are NULL in its rows.
+    """The statistics of a file for a table with these additional columns, which are NULL in the file's rows.
 
-    delta-rs takes a column of which the statistics say nothing for one without NULLs.
+    delta-rs treats a column without statistics as one without NULLs.
     """
     content = msgspec.json.decode(statistics, type=_Statistics)
     content.nullCount |= dict.fromkeys(columns, rows)
@@ -100,12 +100,12 @@ def _bounds(data_type: pa.DataType, groups: list[Any]) -> tuple[Any, Any]:
 
 
 def _upper(text: str) -> str | None:
-    """A short text that is not before this one, in the order of their code points."""
+    """A short string that does not sort before this one, in code point order."""
     if len(text) <= MOST_LETTERS:
         return text
     for place in range(MOST_LETTERS - 1, -1, -1):
         following = ord(text[place]) + 1
-        # Code points in between are halves of a pair in UTF-16: there are no such letters.
+        # Code points in between are UTF-16 surrogates, not characters.
         following = 0xE000 if 0xD800 <= following <= 0xDFFF else following
         if following <= 0x10FFFF:
             return text[:place] + chr(following)

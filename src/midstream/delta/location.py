@@ -1,4 +1,4 @@
-"""Where a table is: a directory, or a place in an object store that delta-rs knows, with the options to reach it."""
+"""Where a table is: a directory, or a location in an object store that delta-rs supports, with storage options."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from midstream.errors import BadOption
 __all__ = ["TableLocation"]
 
 _UNSAFE = ("AWS_S3_ALLOW_UNSAFE_RENAME", "MOUNT_ALLOW_UNSAFE_RENAME", "ALLOW_UNSAFE_RENAME")
-"""Options of delta-rs by which commits no longer exclude each other: in S3, and on file systems."""
+"""Options of delta-rs with which concurrent commits can overwrite each other, in S3 and on file systems."""
 
 
 class TableLocation(msgspec.Struct, frozen=True):
-    """A table's address and delta-rs's storage options, as they are sent to cells."""
+    """A table's address and delta-rs's storage options, in the form that is sent to cells."""
 
     address: str
-    """An absolute path, or a URL with another scheme than ``file``."""
+    """An absolute path, or a URL with a scheme other than ``file``."""
     storage_options: dict[str, str] = {}
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> TableLocation:
-        """Read what the user gave. Paths are made absolute: cells run in other directories.
+        """Parse a path or URL given by the user. Paths are made absolute: cells run in other directories.
 
         >>> TableLocation.of("file:///data/my%20table").address
         '/data/my table'
@@ -55,11 +55,11 @@ class TableLocation(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> Path | None:
-        """The table's directory, if it is one that any program can open."""
+        """The table's directory on a file system; None in an object store."""
         return None if "://" in self.address else Path(self.address)
 
     def open_file(self, name: str) -> pa.NativeFile:
-        """A new file of the table, to write to."""
+        """Open a new file in the table for writing."""
         if self.directory is not None:
             path = self.directory / name
             path.parent.mkdir(exist_ok=True, parents=True)
@@ -67,7 +67,7 @@ class TableLocation(msgspec.Struct, frozen=True):
         return self._store().open_output_stream(name)
 
     def remove_file(self, name: str) -> None:
-        """Remove a file of the table; one that is gone already is no error."""
+        """Remove a file of the table; no error if it is gone already."""
         if self.directory is not None:
             (self.directory / name).unlink(missing_ok=True)
             return

@@ -12,7 +12,7 @@ _LOG = "_delta_log"
 _VERSION = re.compile(r"(\d{20})\.(?:json$|checkpoint\.)")
 
 EntryMark = tuple[int, int, int]
-"""By what an entry is known again: another table's has another one."""
+"""Identifies an entry: the same entry of another table has a different mark."""
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -21,7 +21,7 @@ def is_table(path: str | os.PathLike[str]) -> bool:
 
 
 def has_versions(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is a table that has been made: its log has entries."""
+    """Whether a directory is a table that has been created: its log has entries."""
     return has_version(path, 0)
 
 
@@ -30,7 +30,7 @@ def log_entry(path: str | os.PathLike[str], version: int) -> Path:
 
 
 def entry_mark(path: str | os.PathLike[str], version: int) -> EntryMark | None:
-    """What an entry of the log is known by; None if it is not there. Entries are written once, so it never changes."""
+    """Identifies an entry of the log; None if it does not exist. Entries are written once, so a mark never changes."""
     try:
         found = log_entry(path, version).stat()
     except OSError:

@@ -1,15 +1,15 @@
-"""Files left by failed attempts: found and removed, never one that could still be committed.
+"""Find and remove files left by failed attempts, but never one that could still be committed.
 
-A file of ours (``file_names``) that the table does not name is an orphan if it cannot be committed any more:
+A midstream file (``file_names``) that the table does not name is an orphan if it can no longer be committed:
 
 - its writer's epoch is before the table's: that writer stops at its next commit;
-- its application has committed its micro-batch or a later one: nobody commits that again;
-- it is a backfill's whose results are in the table.
+- its application has committed this micro-batch or a later one, so it is never committed again;
+- it belongs to a backfill that has been committed.
 
-All this is decided by one version of the table, the one whose files are looked at, so that a file that is committed
-meanwhile stays. Files that were committed once and removed from the table (by DELETE or OPTIMIZE) are not touched: they
-belong to earlier versions, and Delta's own VACUUM removes them in its time. Only when the log has forgotten them
-(``delta.deletedFileRetentionDuration``, by default a week) are they like any other.
+All this is decided by a single version of the table, so a file that is committed meanwhile is kept. Files that were
+committed and later removed from the table (by DELETE or OPTIMIZE) are not touched: they belong to earlier versions, and
+Delta's own VACUUM removes them eventually. Only when the log has forgotten them
+(``delta.deletedFileRetentionDuration``, by default a week) are they treated like any other file.
 
 Files of a killed backfill are kept, because another process may be about to commit them. If no backfill runs,
 ``with_backfills`` removes them.
@@ -30,11 +30,11 @@ __all__ = ["OrphanRemoval", "find_orphans", "remove_files_of", "remove_orphans"]
 
 LEAST_SECONDS = 60.0
 SHARE = 0.01
-"""Looking for orphans takes at most this share of the time, and happens at most every ``LEAST_SECONDS``."""
+"""The search for orphans takes at most this share of the time, and runs at most every ``LEAST_SECONDS``."""
 
 
 def find_orphans(table: DeltaTable, with_backfills: bool = False) -> list[str]:
-    """The names of orphans, by this version of the table."""
+    """The names of orphans, according to this version of the table."""
     epoch = epoch_of(table)
 
     def is_dead(file: FileName) -> bool:
@@ -50,7 +50,7 @@ def find_orphans(table: DeltaTable, with_backfills: bool = False) -> list[str]:
 
 
 def remove_orphans(table: DeltaTable, location: TableLocation, with_backfills: bool = False) -> list[str]:
-    """Remove orphans; gives their names."""
+    """Remove orphans and return their names."""
     orphans = find_orphans(table, with_backfills)
     for name in orphans:
         location.remove_file(name)
@@ -66,14 +66,14 @@ def remove_files_of(table: DeltaTable, location: TableLocation, application: str
 
 
 def _unnamed_files(table: DeltaTable) -> set[str]:
-    """Files that no version of the table names, as far as it remembers."""
+    """Files that no version of the table names, as far as its log goes back."""
     removed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
     unnamed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True)
     return set(unnamed) - set(removed)
 
 
 class OrphanRemoval:
-    """Removes orphans from time to time: the first time at once."""
+    """Removes orphans from time to time; the first removal is due at once."""
 
     def __init__(self, location: TableLocation, clock: Callable[[], float] = time.monotonic) -> None:
         self._location = location
@@ -82,11 +82,11 @@ class OrphanRemoval:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to remove them."""
+        """Whether it is time to remove orphans."""
         return self._next is None or self._clock() >= self._next
 
     def remove(self, table: DeltaTable) -> list[str]:
-        """Remove orphans now; gives their names."""
+        """Remove orphans now and return their names."""
         began = self._clock()
         try:
             return remove_orphans(table, self._location)

@@ -1,14 +1,14 @@
 """Results of one cell and micro-batch as parquet files, written where the cell is.
 
-Files are those of a table that is not partitioned, or of one partition each, in a directory that names it: by Delta's
-log alone it could be anywhere, but some readers look at the path. Rows are buffered until they make a row
-group: at most ``GROUP_ROWS`` of a file and ``MOST_BYTES`` of all files. A row group is encoded in a thread of its own,
-one at a time, while the cell goes on: where a core is idle, results are written while more of them are computed. A file
-that has grown to ``FILE_BYTES`` is closed, and the next one begun. Compression is snappy, and only text is
-dictionary-encoded: dictionaries of numbers take more than twice the time and save a third of the size (measured on
-results of a four-way join).
+In a partitioned table, each file belongs to one partition and is in a directory named after it: for Delta's log it
+could be anywhere, but some readers look at the path. Rows are buffered until they fill a row group: at most
+``GROUP_ROWS`` per file and ``MOST_BYTES`` over all files. Row groups are encoded in a separate thread, one at a time,
+while the cell continues: if a core is idle, results are written while more of them are computed. A file that has grown
+to ``FILE_BYTES`` is closed, and the next one is opened. Compression is snappy, and only text is dictionary-encoded:
+dictionaries of numbers take more than twice the time and save a third of the size (measured on results of a four-way
+join).
 
-Nothing is part of the table before its driver has committed it. An attempt that fails removes what it wrote, if it
+Nothing is part of the table before the driver has committed it. An attempt that fails removes the files it wrote, if it
 still can.
 
 >>> import tempfile
@@ -47,15 +47,14 @@ from midstream.errors import PathProblem
 __all__ = ["ResultFile", "ResultTarget", "TableTarget", "results_as_files"]
 
 GROUP_ROWS = 1 << 17
-"""Rows of a row group: enough for readers that work on groups in parallel, and few enough to be buffered. When a
-cell is done, its last rows are still to be written: larger groups leave more of them."""
+"""Rows of a row group: enough for readers that process groups in parallel, and few enough to be buffered. When a
+cell is done, its last rows still have to be written: larger groups leave more of them."""
 MOST_BYTES = 64 << 20
-"""Bytes of rows that wait for their row group, in all files together."""
+"""Bytes of buffered rows, in all files together."""
 FILE_BYTES = 128 << 20
 """A file that has grown to this size is closed."""
 MOST_OPEN = 32
-"""Files that are open at once: of a table with many partitions, the one that was not written to for longest is
-closed."""
+"""Files that are open at once: in a table with many partitions, the least recently written one is closed."""
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 Other = TypeVar("Other")
@@ -67,7 +66,7 @@ class TableTarget(msgspec.Struct, frozen=True):
 
     table: TableLocation
     epoch: int | None
-    """Which of the table's writers this is; None: a backfill."""
+    """The epoch of the table's writer; None for a backfill."""
     partition_by: tuple[str, ...] = ()
 
     def of(self, application: str, batch: int, cell: int) -> ResultTarget:
@@ -90,10 +89,10 @@ class ResultTarget(msgspec.Struct, frozen=True):
 
 
 class ResultFile(msgspec.Struct, frozen=True):
-    """A file that was written, as the driver needs it to commit it."""
+    """A written file, with what the driver needs to commit it."""
 
     name: str
-    """Its path in the table."""
+    """Its path, relative to the table."""
     size: int
     rows: int
     partition: dict[str, str | None]
@@ -102,7 +101,7 @@ class ResultFile(msgspec.Struct, frozen=True):
 
 
 def results_as_files(results: Iterable[pa.RecordBatch | Other], target: ResultTarget) -> Iterator[ResultFile | Other]:
-    """Write the record batches among the results to files, which come last; whatever else there is passes through."""
+    """Write the record batches among the results to files, which come last; everything else passes through."""
     writer = _ResultWriter(target)
     try:
         for result in results:
@@ -121,7 +120,7 @@ def results_as_files(results: Iterable[pa.RecordBatch | Other], target: ResultTa
 
 @contextlib.contextmanager
 def _refusing(table: TableLocation) -> Iterator[None]:
-    """Report what storage refuses (a full disk, missing permissions) as an error of ours, with the table's address."""
+    """Report storage errors (a full disk, missing permissions) as midstream errors, with the table's address."""
     try:
         yield
     except OSError as problem:
@@ -129,7 +128,7 @@ def _refusing(table: TableLocation) -> Iterator[None]:
 
 
 class _Background:
-    """Does one piece of work at a time in a thread of its own."""
+    """Runs one task at a time in a background thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "midstream result files")
@@ -140,7 +139,7 @@ class _Background:
         self._work = self._thread.submit(work)
 
     def wait(self) -> None:
-        """Until the work is done; raises what it raised."""
+        """Wait until the work is done; raises what it raised."""
         if self._work is not None:
             work, self._work = self._work, None
             work.result()
@@ -150,7 +149,7 @@ class _Background:
 
 
 class _OpenFile:
-    """A file that rows are written to, and the rows that wait for its next row group."""
+    """A file that rows are written to, and the rows buffered for its next row group."""
 
     def __init__(self, target: ResultTarget, key: Key, schema: pa.Schema, background: _Background) -> None:
         self._background = background
@@ -159,7 +158,7 @@ class _OpenFile:
         self._schema = schema
         self._sink = target.table.open_file(self.name)
         self._metadata: list[pq.FileMetaData] = []
-        # Of nested columns, the parts that have text are not looked for.
+        # Text inside nested columns is not dictionary-encoded.
         text = [field.name for field in schema if pat.is_string(field.type) or pat.is_binary(field.type)]
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression="snappy", use_dictionary=text or False, metadata_collector=self._metadata
@@ -168,7 +167,7 @@ class _OpenFile:
         self._with_nan: set[str] = set()
         self.rows = self.bytes = 0
         self.written = 0
-        """How large the file is, without the row group that may be being written."""
+        """The size of the file, without a row group that is still being written."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -176,7 +175,7 @@ class _OpenFile:
         self.bytes += batch.nbytes
 
     def write_group(self) -> None:
-        """Begin to write the rows that wait, when what was begun before is written."""
+        """Begin to write the buffered rows, once the previous row group is written."""
         if self._waiting:
             self._background.wait()
             self.written = self._sink.tell()
@@ -210,7 +209,7 @@ class _ResultWriter:
     def __init__(self, target: ResultTarget) -> None:
         self._target = target
         self._open: dict[Key, _OpenFile] = {}
-        """The file that was written to last comes last."""
+        """Ordered by last write: the most recently written file comes last."""
         self._done: list[ResultFile] = []
         self._schema: pa.Schema | None = None
         self._background = _Background()
@@ -240,12 +239,12 @@ class _ResultWriter:
         return self._done
 
     def _close(self, key: Key) -> None:
-        # It stays among the open ones until it is closed: if that fails, it is removed.
+        # It stays among the open files until it is closed: if closing fails, ``abandon`` removes it.
         self._done.append(self._open[key].close())
         del self._open[key]
 
     def abandon(self) -> None:
-        """Remove what was written; what cannot be removed now is an orphan, and removed later."""
+        """Remove what was written; a file that cannot be removed now is an orphan, removed later."""
         self._background.end()
         for file in self._open.values():
             with contextlib.suppress(Exception):
@@ -256,7 +255,7 @@ class _ResultWriter:
 
 
 def _partitioned(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """The rows of each partition, in the order they came, without the columns that its key has."""
+    """The rows of each partition, in arrival order, without the partition columns."""
     if not partition_by or not batch.num_rows:
         if batch.num_rows:
             yield (), batch
@@ -270,7 +269,7 @@ def _partitioned(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
     rest = batch.select([name for name in batch.schema.names if name not in partition_by])
     for start, end in pairwise([*starts.tolist(), batch.num_rows]):
         row = int(order[start])
-        # Copies: a slice that waits for its row group would keep all the others.
+        # A copy: a buffered slice would keep the whole batch in memory.
         yield tuple(text[row].as_py() for text in texts), rest.take(pa.array(order[start:end]))
 
 
@@ -279,7 +278,7 @@ def _directory(name: str, value: str | None) -> str:
 
 
 def _partition_texts(column: pa.Array) -> pa.Array:
-    """Values of a partition column as texts, as Delta writes them; an empty text means NULL there."""
+    """Values of a partition column as text, in Delta's format; an empty string means NULL."""
     if pat.is_timestamp(column.type):
         if column.type.tz is None:
             return pc.strftime(column, format="%Y-%m-%d %H:%M:%S")

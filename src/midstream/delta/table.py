@@ -1,8 +1,8 @@
-"""The table that results go to: created with their schema, or checked before anything is written to it.
+"""The table that results are written to: created with their schema, or checked before anything is written.
 
-What an existing table has must be what cells write: the same columns with the same types in any order, the same
-partition columns, and no feature that a writer of files would have to know (column mapping, constraints, generated
-columns, identity columns). It may have further columns, which are NULL in our rows.
+An existing table must match what cells write: the same columns with the same types in any order, the same partition
+columns, and no feature that a writer of files would have to support (column mapping, constraints, generated columns,
+identity columns). It may have further columns, which are NULL in the rows of the results.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HARMLESS_FEATURES = frozenset(
         "v2Checkpoint", "vacuumProtocolCheck",
     }
 )  # fmt: skip
-"""Features that ask nothing of a writer that only adds files, or only where they are in use, which is looked at."""
+"""Features that require nothing of a writer that only adds files, or only if they are in use (checked separately)."""
 
 
 def open_table(location: TableLocation) -> DeltaTable | None:
-    """The table as it is now; None if there is none."""
+    """The current table; None if there is none."""
     try:
         return DeltaTable(location.address, storage_options=location.storage_options or None)
     except TableNotFoundError:
@@ -51,7 +51,7 @@ def prepare_table(
 ) -> DeltaTable:
     """The table for results of this schema, created unless it exists; raises if one exists that does not fit.
 
-    ``has_begun``: the query has a checkpoint with micro-batches, so that there must be a table.
+    ``has_begun``: the query has a checkpoint with micro-batches, so the table must exist.
     """
     check_partition_columns(schema, partition_by)
     check_properties(properties or {})
@@ -74,7 +74,7 @@ def create_table(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> DeltaTable:
-    """A new table. If another process creates it at the same time, it is that one, if it fits."""
+    """Create a table. If another process creates it at the same time, that one is returned, if it fits."""
     directory = location.directory
     if directory is not None and directory.is_dir() and any(directory.iterdir()) and not is_table(directory):
         raise TableMismatch(
@@ -99,7 +99,7 @@ def create_table(
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuse table properties that would make commits unsafe, or ask of writers what cells do not do."""
+    """Refuse table properties that would make commits unsafe, or that cells do not support."""
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise BadOption(f"the table property {name!r} is {value!r}", hint="Names and values are texts.")
@@ -120,7 +120,7 @@ def check_fits(
     partition_by: Sequence[str],
     properties: Mapping[str, str] = {},
 ) -> None:
-    """Refuse a table whose files cells cannot write."""
+    """Refuse a table that cells cannot write to."""
     metadata = table.metadata()
     where = f"the table {location.address}"
     wanted = {field["name"]: field for field in json.loads(Schema.from_arrow(schema).to_json())["fields"]}
@@ -166,7 +166,7 @@ def check_fits(
 
 
 def _check_features(table: DeltaTable, where: str, fields: list[dict[str, object]]) -> None:
-    """Refuse what a writer of plain files does not do."""
+    """Refuse features that a writer of plain files does not support."""
     configuration = table.metadata().configuration
     asked = [name for name in configuration if name.startswith("delta.constraints.") or name == _EXPIRY]
     if configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -186,7 +186,7 @@ def _check_features(table: DeltaTable, where: str, fields: list[dict[str, object
 
 
 def _comparable(data_type: object) -> object:
-    """A type without what a table may say about NULLs inside, which results do not restrict."""
+    """A type without its nullability and metadata: results allow NULLs everywhere."""
     if isinstance(data_type, dict):
         ignored = ("nullable", "containsNull", "valueContainsNull", "metadata")
         return {key: _comparable(value) for key, value in data_type.items() if key not in ignored}
@@ -198,5 +198,5 @@ def _shown(data_type: object) -> str:
 
 
 def sentence(problem: Exception | None) -> str:
-    """What delta-rs says of a problem, as the detail of a message."""
+    """The error message of delta-rs, as the detail of a midstream error."""
     return f"{str(problem).strip().splitlines()[0].rstrip('.')}." if str(problem).strip() else f"{problem!r}."

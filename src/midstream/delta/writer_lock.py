@@ -1,8 +1,7 @@
-"""On a file system, a table has a lock: a second query is refused before it does anything, and the first one goes on.
+"""On a file system, a table has a lock: a second query is refused before it does anything; the first one continues.
 
-The lock is held by the process that runs the query, from its first micro-batch for as long as it lives, however it
-ends. In an object store there
-is none, nor on some network file systems; there the epoch in the table decides (``commits``).
+The lock is held by the process that runs the query, from the query's first micro-batch until it ends, in whatever way.
+Object stores and some network file systems have no locks; there the epoch in the table decides (``commits``).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ __all__ = ["WriterLock"]
 
 
 class WriterLock:
-    """Held from construction until ``release``; raises ``TableConflict`` if somebody else holds it."""
+    """Held from construction until ``release``; raises ``TableConflict`` if another process holds it."""
 
     def __init__(self, location: TableLocation) -> None:
         self._file: IO[str] | None = None
         if location.directory is None:
             return
-        # Names that begin with an underscore are no data to any reader of the table.
+        # Readers of the table ignore names that begin with an underscore.
         path = location.directory / "_midstream.lock"
         file = open_regular(path, "a")
         try:
@@ -40,7 +39,7 @@ class WriterLock:
                 hint="Stop it first, or write to another table.",
             ) from None
         except OSError:
-            # The file system has no locks: there, too, the epoch decides.
+            # The file system has no locks: here, too, the epoch decides.
             file.close()
             return
         file.truncate(0)

@@ -1,4 +1,4 @@
-"""Kafka, without Spark: how topics are named, what results carry as headers, and how a consumer drops repeats.
+"""Kafka, without Spark: how topics are named, which headers results have, and how a consumer drops repeats.
 
     messages ─▶ spark/kafka_source (decodes them) ─▶ query ─▶ spark/kafka_sink ─▶ messages with headers ─▶ consumer
 

@@ -2,7 +2,7 @@
 
 A micro-batch is sent again, as a whole, only before the next one is begun, and a result is sent to the same partition
 of the topic each time. So in a partition all results of a micro-batch come before any of the next one, at least once
-each; whatever comes of an earlier micro-batch is a repeat, and within a micro-batch its number tells.
+each. Any later message of an earlier micro-batch is a repeat; within a micro-batch, repeats have the same number.
 
 >>> repeats = RepeatFilter()
 >>> def headers(batch, number):
@@ -29,12 +29,12 @@ class _Latest:
 
 
 class RepeatFilter:
-    """Says of each message whether its result is new. Messages of a partition must be shown in their order.
+    """Decides for each message whether its result is new. Messages of a partition must be passed in order.
 
-    It remembers the numbers of one micro-batch for each partition and query. A consumer that starts again must continue
-    with what it knew: store :meth:`state` with the offsets, in one step, and give it to the next filter. In a group of
-    consumers, partitions move from one to another: store the state of each partition with its offset, :meth:`load` it
-    where the partition is assigned, and :meth:`drop` it where it is revoked.
+    It remembers the result numbers of one micro-batch for each partition and query. A consumer that restarts must
+    restore this state: store :meth:`state` and the offsets in one transaction, and pass it to the new filter. In a
+    consumer group, partitions move between consumers: store the state of each partition with its offset, :meth:`load`
+    it where the partition is assigned, and :meth:`drop` it where it is revoked.
     """
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
@@ -42,12 +42,12 @@ class RepeatFilter:
         self.load(state)
 
     def load(self, state: dict[str, Any] | None) -> None:
-        """Continue with what another filter knew, of all its partitions or of one."""
+        """Restore the state of another filter, for all its partitions or one."""
         for partition, query, batch, numbers in (state or {}).get("latest", ()):
             self._latest[partition, query] = _Latest(batch, set(numbers))
 
     def is_new(self, partition: int, headers: Iterable[tuple[str, bytes]]) -> bool:
-        """Whether the message's result has not come before in this partition."""
+        """Whether the message's result has not been seen before in this partition."""
         query, batch, number = result_id(headers)
         latest = self._latest.setdefault((partition, query), _Latest(batch))
         if batch < latest.batch:
@@ -59,14 +59,14 @@ class RepeatFilter:
         return is_new
 
     def drop(self, partition: int) -> None:
-        """Forget a partition, which another consumer has now."""
+        """Forget a partition that has moved to another consumer."""
         for key in [key for key in self._latest if key[0] == partition]:
             del self._latest[key]
 
     def state(self, partition: int | None = None) -> dict[str, Any]:
-        """What it knows, of one partition or of all, for another filter.
+        """The state for another filter, of one partition or of all.
 
-        As JSON it takes a few bytes for each result of one micro-batch.
+        As JSON it takes a few bytes per result of one micro-batch.
         """
         known = {key: one for key, one in self._latest.items() if partition in (None, key[0])}
         return {"latest": [[*key, one.batch, sorted(one.numbers)] for key, one in known.items()]}

@@ -1,9 +1,9 @@
 """The headers of a result's message: which query, which micro-batch, and a number in it.
 
 ``midstream-query`` is Spark's id of the streaming query, which stays with its checkpoint. ``midstream-batch`` is the
-micro-batch, counted from 0. ``midstream-result`` is unique in the micro-batch: its upper bits are the partition of
-Spark's that computed the result, its lower 33 bits the place among that partition's results. It is stored with the
-result before either is sent, so that each copy has the same number (``spark/kafka_sink``).
+micro-batch, counted from 0. ``midstream-result`` is unique within the micro-batch: its upper bits are the Spark
+partition that computed the result, its lower 33 bits the position among that partition's results. It is stored with the
+result before anything is sent, so each copy has the same number (``spark/kafka_sink``).
 
 >>> result_id([("midstream-query", b"9f7c"), ("midstream-batch", b"4"), ("midstream-result", b"17")])
 ResultId(query='9f7c', batch=4, number=17)
@@ -24,7 +24,7 @@ NUMBER = "midstream-result"
 
 
 class ResultId(NamedTuple):
-    """What a result is known by: the same for each copy of it, another for each other result."""
+    """Identifies a result: equal for all copies of it, different for different results."""
 
     query: str
     batch: int
@@ -32,7 +32,7 @@ class ResultId(NamedTuple):
 
 
 def result_id(headers: Iterable[tuple[str, bytes]] | None) -> ResultId:
-    """The id of a result, by the headers of its message, as Kafka's Python clients give them."""
+    """The id of a result, from the headers of its message in the form that Kafka's Python clients return."""
     found = {name: value for name, value in headers or () if name in (QUERY, BATCH, NUMBER)}
     try:
         return ResultId(found[QUERY].decode(), int(found[BATCH]), int(found[NUMBER]))

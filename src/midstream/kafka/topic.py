@@ -1,4 +1,4 @@
-"""A topic and its brokers, in one text: ``HOST:PORT/TOPIC``, or ``HOST:PORT,HOST:PORT/TOPIC``."""
+"""A topic and its brokers, in one string: ``HOST:PORT/TOPIC``, or ``HOST:PORT,HOST:PORT/TOPIC``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["KafkaTopic"]
 
 _SERVER = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})"
 _TOPIC = r"[A-Za-z0-9._-]{1,249}"
-"""What Kafka allows; "." and ".." it does not."""
+"""Names that Kafka allows, except "." and ".."."""
 
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """Where messages are."""
+    """A topic and how to reach it."""
 
     servers: str
-    """Brokers to ask first, separated by commas; the others are found through them."""
+    """Bootstrap brokers, separated by commas; the others are found through them."""
     topic: str
 
     @classmethod
@@ -43,14 +43,14 @@ class KafkaTopic:
         return cls(",".join(server.strip() for server in servers.split(",")), topic)
 
     def check_reachable(self, seconds: float = 5.0) -> None:
-        """Raise unless some of the brokers takes a connection: Spark would ask for minutes before it says so."""
+        """Raise unless one of the brokers accepts a connection: Spark would retry for minutes before it fails."""
         problems = []
         for server in self.servers.split(","):
             host, _, port = server.rpartition(":")
             try:
                 socket.create_connection((host.strip("[]"), int(port)), seconds).close()
             except (OSError, UnicodeError) as problem:
-                # The latter: a name that cannot be that of a host.
+                # UnicodeError: not a valid host name.
                 problems.append(f"{server}: {problem}")
             else:
                 return

@@ -1,7 +1,7 @@
 """The data files of a stream on this machine: those of a directory, a file or a glob pattern.
 
-Names that begin with ``_`` or ``.`` are not data, so a file can be written under such a name and renamed when it is
-complete.
+Files whose names begin with ``_`` or ``.`` are ignored, so a file can be written under such a name and renamed when it
+is complete.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["data_files", "dated"]
 def data_files(path: str) -> Iterator[str]:
     """The data files of a directory, file or pattern on this machine, sorted by name within each directory.
 
-    Nested directories are read too, links to directories are not: they may lead back. A pattern may match a directory
-    and the files in it: each comes once.
+    Nested directories are included, symbolic links to directories are not, since they could form cycles. If a pattern
+    matches a directory and the files in it, each file is returned once.
     """
     if glob.has_magic(path) and not os.path.exists(path):
         found = [match for match in sorted(glob.glob(path, recursive=True)) if not _is_hidden(match, path)]
@@ -28,7 +28,7 @@ def data_files(path: str) -> Iterator[str]:
 
 
 def _is_hidden(match: str, pattern: str) -> bool:
-    """Whether a match of the pattern has a name that is not data; those that the pattern spells out are."""
+    """Whether a match of the pattern has an ignored name, other than those that the pattern spells out."""
     spelled_out = 0
     for part in Path(pattern).parts:
         if glob.has_magic(part):
@@ -54,7 +54,7 @@ def _inside(folder: str) -> Iterator[str]:
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
     except FileNotFoundError:
-        # It was removed or renamed a moment ago.
+        # It has just been removed or renamed.
         return
     for entry in entries:
         if _is_no_data(entry.name):
@@ -62,14 +62,14 @@ def _inside(folder: str) -> Iterator[str]:
         if entry.is_dir(follow_symlinks=False):
             nested.append(entry.path)
         elif entry.is_file():
-            # A named pipe is neither: opening it would wait for somebody to write into it.
+            # A named pipe is neither: opening it would block until a process writes to it.
             yield entry.path
     for inner in nested:
         yield from _inside(inner)
 
 
 def dated(files: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Each file with its modification time (ns); those that are gone again are left out."""
+    """Each file with its modification time (ns); files that are gone by now are left out."""
     for file in files:
         try:
             yield os.stat(file).st_mtime_ns, file

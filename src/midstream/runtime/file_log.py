@@ -1,15 +1,16 @@
 """The files of streams, numbered in the order in which they are read: by modification time, then by path.
 
-A query must read the same files in the same micro-batch again after a restart, whatever has come or gone since. So each
-file gets the next number of its stream when it is first seen, and a log says which file has which number. An offset of
-a stream is then a number of files. A line of the log is on the disk before an offset that needs it is given to anybody.
+After a restart, a query must read the same files in the same micro-batch again, even if files have been added or
+removed since. So each file gets the next number of its stream when it is first seen, and a log records which file has
+which number. An offset of a stream is then a number of files. Log lines are synced to disk before an offset that
+depends on them is reported.
 
 Files that are there when the query looks are numbered in their order; one that appears later comes after them, however
-old it is. A file is read once: what is done to it afterwards is not noticed, as with Spark's own source. Of a directory
-that is a Delta table, files are numbered in the order in which they became part of it (``delta/added_files``).
+old it is. A file is read once: later changes to it go unnoticed, as with Spark's own source. If the directory is a
+Delta table, files are numbered in the order in which they were added to the table (``delta/added_files``).
 
 One process numbers files. If another one has added to the log, or if the log has fewer files than were read, the query
-stops: other numbers for the same files would skip some and repeat others.
+stops: different numbers for the same files would skip some and repeat others.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ __all__ = ["FileLog"]
 
 
 class FileLog:
-    """The log of one query, a file of lines: a stream and the path of its next file.
+    """The log of one query; each line has a stream and the path of its next file.
 
-    Of a Delta table, a line has all files that were found at once, with the table's version and id: a line that was not
-    written to its end does not count.
+    For a Delta table, a line has all files that were found at one time, with the table's version and id. An incomplete
+    line does not count.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,11 +41,11 @@ class FileLog:
         self._files: dict[str, list[str]] = {}
         self._known: set[tuple[str, str]] = set()
         self._tables: dict[str, TableFiles] = {}
-        """Of streams that are Delta tables: up to which version files have numbers."""
+        """For streams that are Delta tables: the version up to which files have numbers."""
         self._marks: dict[str, EntryMark | None] = {}
-        """What the last entry of their logs is known by, once this process has looked closely at them."""
+        """The mark of the last entry of their logs, once this process has checked them thoroughly."""
         written = path.read_bytes() if path.exists() else b""
-        # What follows the last end of a line was being written when a process died: no offset needs it.
+        # A last line without an end was being written when a process died: no offset depends on it.
         self._end = written.rfind(b"\n") + 1
         for line in written[: self._end].splitlines():
             stream, found, *of_table = json.loads(line)
@@ -74,7 +75,7 @@ class FileLog:
             )
 
     def discover(self, paths: dict[str, str]) -> None:
-        """Number the files that are new, given where each stream's are: a directory, a file or a pattern."""
+        """Number the new files, given the path of each stream: a directory, a file or a pattern."""
         entries: list[list[object]] = []
         for stream, path in paths.items():
             if is_table(path) or stream in self._tables:
@@ -90,11 +91,11 @@ class FileLog:
             self._append("".join(json.dumps(entry) + "\n" for entry in entries).encode())
 
     def _discover_in_table(self, stream: str, path: str) -> list[list[object]]:
-        """Number the new files of a stream's table; what to write to the log."""
+        """Number the new files of a stream's table; return what to write to the log."""
         known = self._tables.get(stream)
         if known is None:
             if not has_versions(path):
-                # Somebody is making the table.
+                # The table is just being created.
                 return []
             found = files_now(path)
         else:
@@ -111,7 +112,7 @@ class FileLog:
         return [[stream, new, found.version, found.table_id]]
 
     def _refuse_change_to_table(self, stream: str, path: str) -> None:
-        """Refuse a table whose files were read before there was a log that says which of them count."""
+        """Refuse a table if files of it were read before it had a log."""
         if stream not in self._tables and self.count(stream):
             raise BadStreamDeclaration(
                 f"{path} has become a Delta table",
@@ -140,7 +141,7 @@ class FileLog:
     def _append(self, lines: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
-            # Not every file system has locks; what another process has added is seen a moment later there.
+            # Some file systems have no locks; there, lines of another process are noticed a moment later.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(self._end)

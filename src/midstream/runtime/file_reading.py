@@ -1,6 +1,6 @@
-"""Parquet files of streams as packs: what a reading task or a cell makes of a file.
+"""Parquet files of streams as packs, read by a task or a cell.
 
-Columns are found by name, in whatever case, and get the types that their stream declares; those that a file lacks are
+Columns are found by name, ignoring case, and get the types that their stream declares; columns that a file lacks are
 NULL.
 """
 
@@ -19,11 +19,11 @@ from midstream.runtime.pack_place import stream_of
 __all__ = ["FileReading"]
 
 _PIECE_ROWS = 1 << 20
-"""Rows of a file that are packed at a time: a task that reads files for several cells needs little memory."""
+"""Rows of a file that are packed at a time, so that a task that reads files for several cells needs little memory."""
 
 
 class FileReading:
-    """Reads the files of some streams, which are numbered as in the places of packs."""
+    """Reads the files of some streams, numbered as in the places of packs."""
 
     def __init__(self, packers: Mapping[int, StreamPacker]) -> None:
         self._packers = packers
@@ -37,10 +37,10 @@ class FileReading:
 
 
 def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, with the columns that the packer takes, of the types that its stream declares."""
+    """The rows of a file, with the columns that the packer needs, in the types that its stream declares."""
     names = list(dict.fromkeys([*packer.columns, packer.stream.event_time]))
     try:
-        # One thread: others take longer to wake up than to read a file of a micro-batch.
+        # One thread: waking up others takes longer than reading a file of a micro-batch.
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
             there = _columns(file.schema_arrow.names, names)
             read = [name for name in there.values() if name is not None]
@@ -63,7 +63,7 @@ def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
 
 
 def _columns(there: list[str], wanted: list[str]) -> dict[str, str | None]:
-    """What each wanted column is called in a file, in whatever case; None where it has none."""
+    """The name of each wanted column in a file, ignoring case; None if the file lacks it."""
     folded = {name.lower(): name for name in reversed(there)}
     return {name: name if name in there else folded.get(name.lower()) for name in wanted}
 

@@ -1,12 +1,12 @@
-"""Packs: rows of one stream on their way to a cell, as bytes, with what was seen of the stream on the way.
+"""Packs: rows of one stream on their way to a cell, as bytes, with figures about the stream.
 
-Row by row, the way into a stateful operator costs several times what the join costs. So each map task sorts its rows by
-cell (see ``planning/partitioning``; the routing does not depend on the plan, so that a change of the plan moves no row)
-and sends each cell one *pack* for each stream: the rows as Arrow, and what the task saw of the stream as a whole. Every
-task sends to every cell, also when it has no row for it: so that each cell knows how far each stream has come, and all
-agree on the watermark.
+Passing rows to a stateful operator one by one costs several times as much as the join itself. So each map task sorts
+its rows by cell (see ``planning/partitioning``; the routing does not depend on the plan, so a change of the plan moves
+no row) and sends each cell one *pack* per stream: the rows as Arrow, and figures about all rows of the stream that the
+task saw. Every task sends a pack to every cell, even without rows for it, so that each cell knows the progress of each
+stream and all agree on the watermark.
 
-Two windows of one stream may be keyed differently (a self-join); their rows are then packed apart.
+Two windows of one stream may be keyed differently (a self-join); their rows are then packed separately.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from midstream.runtime.transport import from_bytes, to_bytes
 __all__ = ["BAD_MESSAGE", "KEEP", "Pack", "PackHeader", "StreamPacker"]
 
 KEEP = "__keep"
-"""A column that says whether any window wants the row; computed by Spark."""
+"""A column that marks rows that some window needs; computed by Spark."""
 BAD_MESSAGE = "__bad_message"
-"""A column that says whether the row is a message that could not be read: it is counted, and nothing else."""
+"""A column that marks messages that could not be read: they are counted, then dropped."""
 
 
 class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Which windows the rows are for, and what the map task saw of the stream."""
+    """The windows that the rows are for, and the map task's figures about the stream."""
 
     stream: str
     windows: list[str]
     counts: bool
-    """Whether the figures below are to be counted: of several packs of the same rows, one counts."""
+    """Whether to count the figures below: of several packs of the same rows, only one is counted."""
     rows: int
     without_event_time: int
     event_time_out_of_range: int
@@ -53,7 +53,7 @@ class PackHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pack(NamedTuple):
-    """Rows of one stream for one cell, timed, and what was seen of the stream."""
+    """Rows of one stream for one cell, with event times in ticks, and figures about the stream."""
 
     header: PackHeader
     rows: pa.RecordBatch
@@ -63,7 +63,7 @@ class Pack(NamedTuple):
 
     @classmethod
     def of(cls, pack: Pack | bytes | pa.Buffer) -> Pack:
-        """A pack, also one that has come as bytes."""
+        """A pack, decoded if it is bytes."""
         if isinstance(pack, Pack):
             return pack
         header, (rows,) = from_bytes(pack, PackHeader)
@@ -80,7 +80,7 @@ class StreamPacker:
         partitioning: Partitioning,
         conditions: Mapping[str, Iterable[Expression]] | None = None,
     ) -> None:
-        """With ``conditions`` by a window's identity, rows that fail those of all windows are dropped."""
+        """With ``conditions``, keyed by window identity, rows that no window's conditions accept are dropped."""
         self.stream = windows[0].stream
         self.columns = columns
         self._partitioning = partitioning
@@ -90,9 +90,9 @@ class StreamPacker:
             self._conditions = [conjunction(conditions[window.identity]) for window in windows]
 
     def packs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Pack]]:
-        """The rows for each cell, and the cell.
+        """Each cell and the rows for it.
 
-        Columns are of their declared types; :data:`KEEP` and :data:`BAD_MESSAGE` may be among them.
+        Columns have their declared types; :data:`KEEP` and :data:`BAD_MESSAGE` may be among them.
         """
         rows_in = batch.num_rows
         if BAD_MESSAGE in batch.schema.names:
@@ -142,12 +142,12 @@ class StreamPacker:
 
 
 def _sorted_by_cell(cells: Ints, count: int) -> tuple[Ints, Ints]:
-    """An order that puts rows of the same cell together, and where each cell ends in it."""
+    """An order that groups rows by cell, and the end of each cell's rows in it."""
     return np.argsort(cells, kind="stable"), np.cumsum(np.bincount(cells, minlength=count))
 
 
 def _alike(windows: list[Window], partitioning: Partitioning) -> list[list[Window]]:
-    """The windows of a stream, those together whose rows go to the same cells."""
+    """The windows of a stream, grouped by the cells that their rows go to."""
     groups: dict[tuple[str | None, ...], list[Window]] = {}
     for window in windows:
         keys = []

@@ -1,4 +1,4 @@
-"""The order of packs: which rows of a micro-batch a cell takes first."""
+"""The order of packs: which rows of a micro-batch a cell processes first."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ __all__ = ["MOST_PARTS", "pack_place", "stream_of"]
 
 _BITS = 20
 MOST_PARTS = 1 << _BITS
-"""How many files of a stream a micro-batch can have."""
+"""The maximum number of files of a stream in a micro-batch."""
 
 
 def pack_place(stream: int, part: int, piece: int = 0) -> int:
-    """The place of a pack among those of its cell and micro-batch, which says in which order they are taken.
+    """The place of a pack in the order in which a cell processes the packs of a micro-batch.
 
-    Given the number of its stream, of the task or file that its rows are of, and of the piece of that.
+    It is made of the number of the stream, of the task or file that the rows come from, and of the piece of that.
 
     >>> pack_place(2, 7) < pack_place(2, 7, piece=1) < pack_place(2, 8), stream_of(pack_place(2, 8))
     (True, 2)
