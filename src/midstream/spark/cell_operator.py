@@ -1,7 +1,7 @@
 """The stateful operator: Spark calls it once per cell and micro-batch.
 
-When a query starts, Spark asks the operator which state it keeps, in a process that it starts for this question alone.
-So what the operator does (``cell_work``), and the libraries for it, are loaded where the first rows are.
+When a query starts, Spark asks the operator which state it keeps, in a process that it starts for this purpose alone.
+So the operator's work (``cell_work``) and its libraries are loaded only where the first rows arrive.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CellOperator"]
 
-# Not as text, which Spark's Java would be asked to read for every micro-batch.
+# Not as strings, which Spark would have to parse in Java for every micro-batch.
 _NAME = StructType().add("name", StringType())
 _VALUE = StructType().add("value", BinaryType())
 
 
 class CellOperator(StatefulProcessor):
-    """Keeps the state of cells, and hands their rows to ``work``."""
+    """Keeps the state of cells, and passes their rows to ``work``."""
 
     def __init__(self, work: CellWork) -> None:
         self._work = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ class CellOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         from midstream.spark.cell_work import SparkStateBackend
 
-        # Not kept from one task to the next: it has the task's accumulator.
+        # Not kept between tasks: it holds the task's accumulator.
         work: CellWork = cloudpickle.loads(self._work)
         yield from work(int(key[0]), rows, SparkStateBackend(self._state))
 

@@ -1,8 +1,8 @@
 """What the stateful operator does in one call, for one cell and micro-batch: the work of a durable cell.
 
 Derived state stays in the memory of the Python worker (``cell_cache``), or of a host that all workers of a machine
-share (``cell_host``), under the version of the progress it belongs to. If it is not there, the cell is restored from
-Spark's state.
+share (``cell_host``), stored under the version of the progress it belongs to. If it is missing, the cell is restored
+from Spark's state.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class SparkStateBackend:
 
 
 class CellWork:
-    """Runs the query in one cell. ``run`` names the running query, so that two in one process stay apart.
+    """Runs the query in one cell. ``run`` names the running query, to keep two queries in one process apart.
 
-    Figures go to the driver through an accumulator, with the end of the task: a row of the results' own stream would
-    have to be distinguished from results, row by row.
+    Figures go to the driver through an accumulator at the end of the task: as rows among the results, they would have
+    to be told apart from results, row by row.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class CellWork:
         target: TableTarget | None = None,
         reading: FileReading | None = None,
     ) -> None:
-        """With a ``target``, results are written to files of a table, and the operator gives a row for each file.
+        """With a ``target``, results are written to files of a table, and the operator returns a row for each file.
 
-        ``reading`` is for input files that the cell reads itself.
+        ``reading`` reads input files, if the cell reads them itself.
         """
         self._setup = setup
         self._figures = figures
@@ -97,7 +97,7 @@ class CellWork:
         self._reading = reading
 
     def __call__(self, key: int, rows: Iterator[pd.DataFrame], backend: SparkStateBackend) -> Iterator[pd.DataFrame]:
-        """A micro-batch of the cell with this key."""
+        """Process a micro-batch of the cell with this key."""
         freeze_loaded()
         cell = self._cells[key]
         commands, packs = _received(rows, self._reading)
@@ -129,13 +129,13 @@ class CellWork:
 
 
 def _query_id() -> str | None:
-    """What Spark calls the streaming query that this task is of: a name that stays with its checkpoint."""
+    """Spark's id of the streaming query that this task belongs to; it stays with the query's checkpoint."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def _batch_number() -> int:
-    """The micro-batch that this task is of."""
+    """The micro-batch that this task belongs to."""
     number = TaskContext.get().getLocalProperty("streaming.sql.batchId")  # type: ignore[union-attr]
     assert number is not None, "Spark tells every task which micro-batch it is of"
     return int(number)
@@ -144,7 +144,7 @@ def _batch_number() -> int:
 def _received(
     rows: Iterator[pd.DataFrame], reading: FileReading | None = None
 ) -> tuple[list[Command], list[Pack | bytes]]:
-    """Commands in the order they were given, and packs in an order that does not depend on the shuffle.
+    """Commands in the order of submission, and packs in an order that does not depend on the shuffle.
 
     Files are read here: one that cannot be read fails the task before it has touched the cell.
     """
@@ -162,10 +162,10 @@ def _received(
                 try:
                     commands.append(read_command(bytes(blob), f"command {place}"))
                 except MidstreamError as problem:
-                    # Anybody may put a file into the folder: it must not end the query.
+                    # Anyone may put a file into the folder: an invalid one must not end the query.
                     _LOG.warning("ignored: %s", problem)
     commands.sort(key=lambda command: command.number)
-    # Those of a file come in their order.
+    # Packs read from a file are already in order.
     packs.sort(key=lambda pack: (pack[0], pack[1] if isinstance(pack[1], bytes) else b""))
     return commands, [pack for _, pack in packs]
 
@@ -181,7 +181,7 @@ def _column(array: pa.Array) -> pd.arrays.ArrowExtensionArray:
 
 
 class _NestedColumn(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
-    """Arrays, maps and structs: Spark would make Python objects of them one by one, and fails where one is NULL."""
+    """Arrays, maps and structs: Spark would convert them to Python objects one by one, and fail on NULLs."""
 
     def map(self, mapper: Any, na_action: Any = None) -> _NestedColumn:
         return self

@@ -1,9 +1,8 @@
-"""Dead letters: bad messages, written to a topic or to files, by a streaming query of their own.
+"""Dead letters: bad messages, written to a topic or to files by a separate streaming query.
 
-It reads the topics once more and has a checkpoint of its own, so that the query that uses the good messages does not
-depend on what it has written. In a topic, a dead letter has the message's key and value as they were, and headers that
-say where it was and what is wrong with it. Files are JSON lines; each dead letter is in them once, and in a topic at
-least once.
+It reads the topics once more and has its own checkpoint, so the query over the good messages does not depend on it. In
+a topic, a dead letter has the message's original key and value, and headers with its origin and the reason. Files are
+JSON lines. Each dead letter is in the files once, in a topic at least once.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def write_dead_letters(
 
 
 def _headers() -> Column:
-    """What a dead letter says of itself."""
+    """The headers of a dead letter."""
     names = ("reason", "topic", "partition", "offset", "timestamp")
     return F.array(
         *(
@@ -56,14 +55,14 @@ def _headers() -> Column:
 
 
 def _text(name: str) -> Column:
-    """As text; a timestamp with its time zone, as in files."""
+    """A column as text; a timestamp with its time zone, as in files."""
     if name == "timestamp":
         return F.date_format(name, JSON_OPTIONS["timestampFormat"])
     return F.col(name).cast("string")
 
 
 def _texts(name: str) -> list[Column]:
-    """Bytes as text, where they are one, and in base 64."""
+    """Bytes as text, if they are valid UTF-8, and in Base64."""
     text = F.col(name).cast("string")
     return [
         F.when(F.expr(f"is_valid_utf8(CAST({name} AS STRING))"), text).alias(name),

@@ -1,9 +1,10 @@
-"""The Delta sink on Spark: cells write files, Spark carries their names, the driver commits them.
+"""The Delta sink on Spark: cells write files, Spark passes on their names, the driver commits them.
 
     cells ─▶ a row for each file ─▶ foreachBatch, in the driver ─▶ one transaction of the table ─▶ Spark's own commit
 
-Spark decides which attempt of a task counts: only its files are named in the rows that arrive here. A micro-batch that
-Spark runs again, because it was killed before its own commit, is not added again (``midstream.delta.commits``).
+Spark decides which attempt of a task counts: the rows that arrive here name only the files of that attempt. A
+micro-batch that Spark runs again, because it was killed before its own commit, is not added again
+(``midstream.delta.commits``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from midstream.spark.file_systems import exists
 __all__ = ["FILES", "DeltaBackfill", "DeltaSink"]
 
 FILES = "file string"
-"""The columns of the DataFrame of files: each file as JSON."""
+"""The schema of the DataFrame of files: one row per file, as JSON."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -72,7 +73,7 @@ class DeltaSink(_Table):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.checkpoint = checked_checkpoint(checkpoint)
-        # Spark writes this file when the query starts for the first time, after the table was made.
+        # Spark writes this file when the query starts for the first time, after the table was created.
         has_begun = exists(spark, f"{self.checkpoint}/metadata")
         super().__init__(path, schema, partition_by, properties, storage_options, has_begun)
         self._spark = spark
@@ -81,8 +82,8 @@ class DeltaSink(_Table):
         self._removal = OrphanRemoval(self._location)
         self._writer: TableWriter | None = None
         self._run: str | None = None
-        """What Spark calls the run of the query that this sink is for."""
-        # Refused at once if another query writes to the table; the lock is taken when this one runs.
+        """Spark's id of the query run that this sink belongs to."""
+        # Fails at once if another query writes to the table; the lock itself is taken when this query runs.
         _release_if_over(self._location)
         WriterLock(self._location).release()
 
@@ -114,7 +115,7 @@ class DeltaSink(_Table):
             self._table.update_incremental()
             removed = self._removal.remove(self._table)
         except Exception as problem:
-            # They cost space, and may be removed the next time.
+            # They only take space, and can be removed the next time.
             _LOG.warning("files of failed attempts could not be removed from %s: %s", self._location.address, problem)
             return
         if removed:
@@ -133,7 +134,7 @@ class DeltaBackfill(_Table):
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Under the same name of an application, results are written once, however often it is tried."""
+        """With the same ``application``, results are written once, however often the backfill is retried."""
         super().__init__(path, schema, partition_by, properties, storage_options)
         self._is_named = application is not None
         named = uuid.uuid4().hex if application is None else hashlib.sha256(application.encode()).hexdigest()[:32]
@@ -146,7 +147,7 @@ class DeltaBackfill(_Table):
         return has_backfill(self._table, self.application)
 
     def write(self, files: DataFrame) -> None:
-        """Run the query that gives the files, and commit these."""
+        """Run the query that writes the files, and commit them."""
         written: list[ResultFile] = []
         try:
             written = [msgspec.json.decode(row.file, type=ResultFile) for row in files.collect()]
@@ -157,7 +158,7 @@ class DeltaBackfill(_Table):
             raise
 
     def _remove(self, written: Sequence[ResultFile]) -> None:
-        """Remove what this attempt has left, if that is known: another one may be about to commit its own files."""
+        """Remove the files of this attempt, if they are known: another attempt may be about to commit its own."""
         self._table.update_incremental()
         if self.is_complete:
             return
@@ -181,7 +182,7 @@ def _hold_lock(location: TableLocation, query: StreamingQuery) -> None:
         _HELD[location.address] = WriterLock(location), query
 
     def release() -> None:
-        # Why it ended is for others to ask.
+        # The reason why it ended does not matter here.
         with contextlib.suppress(Exception):
             query.awaitTermination()
         _release_if_over(location)
@@ -202,5 +203,5 @@ def _is_active(query: StreamingQuery) -> bool:
     try:
         return query.isActive
     except Exception:
-        # Its Spark has been stopped.
+        # Its Spark session has been stopped.
         return False

@@ -1,21 +1,21 @@
-"""The Python data source that numbers the files of streams, and hands them to cells.
+"""The Python data source that numbers the files of streams, and passes them to cells.
 
 Files are read in the order of their modification times, those with equal times by path (``runtime/file_log``); Spark's
-own source reads files with equal times in any order. Who reads them depends on the number of cells:
+own source reads files with equal times in any order. Where they are read depends on the number of cells:
 
-- **One cell** reads them itself: Spark carries no more than their paths, which the driver gives it, and no task but the
-  cell's own is needed.
+- **One cell** reads them itself: Spark passes on only their paths, which the driver supplies, and no task besides the
+  cell's is needed.
 - **Several cells** share the work: each task of the source reads some of the files, with Arrow, and gives Spark packs
   for all cells (``runtime/pack``).
 
-In both cases an offset says which files a micro-batch has, so that one that is run again reads the same ones, in the
-same order.
+In both cases the offsets determine which files a micro-batch has, so that one that is run again reads the same ones, in
+the same order.
 
-The log of files is in the control directory. Each query has a log of its own there, which its offsets name: a query
-that starts anew, with a new checkpoint, begins with the files that are there then.
+The log of files is in the control directory. Each query has a separate log there, named in its offsets: a query that
+starts with a new checkpoint begins with the files that are there at that time.
 
-Spark asks a data source in several processes that it starts one after the other when a query starts. So this file
-loads little; what reading needs is loaded in the tasks that read.
+When a query starts, Spark calls a data source in several processes, one after the other. So this module imports little;
+what reading needs is imported in the tasks that read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["FileSource", "FilesToRead", "StreamFiles"]
 
 @dataclass(frozen=True)
 class StreamFiles:
-    """One stream: its number in the places of packs, and where its files are."""
+    """One stream: its number in the places of packs, and the path of its files."""
 
     number: int
     stream: str
@@ -62,7 +62,7 @@ class FilesToRead:
 
     sources: list[StreamFiles]
     log: str
-    """The directory of logs."""
+    """The directory of the logs."""
     cell_keys: list[int]
     reading: bytes
     """A pickled ``FileReading``: what a task needs to read and pack files."""
@@ -81,7 +81,7 @@ class FileSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         setup = self._setup()
         if len(setup.cell_keys) == 1:
-            # Not implemented, says the inherited method: then Spark asks for a simple reader.
+            # The inherited method raises "not implemented": Spark then asks for a simple reader.
             return super().streamReader(schema)
         return PackedFilesReader(setup)
 
@@ -94,7 +94,7 @@ class FileSource(DataSource):
 
 
 class _FileOffsets:
-    """Numbers files as they appear. An offset is the name of a log, and for each stream how many files were read."""
+    """Numbers files as they appear. An offset has the name of a log and, per stream, the number of files read."""
 
     def __init__(self, setup: FilesToRead) -> None:
         self._sources = setup.sources
@@ -102,16 +102,16 @@ class _FileOffsets:
         self._initial = {"log": uuid.uuid4().hex, "files": {source.stream: 0 for source in setup.sources}}
         self._logs: dict[str, FileLog] = {}
         self._last: dict[str, int] | None = None
-        """How many files of each stream to read in all, if the query ends then."""
+        """The total number of files of each stream to read, if the query is to end after them."""
         self.ends_with_these = False
-        """Whether to read no more than what is there at the next look."""
+        """Whether to read only the files that are there at the next look."""
 
     def initial(self) -> dict[str, Any]:
-        """The same each time: Spark asks more than once, and looks for what was read from there by this offset."""
+        """The same on each call: Spark calls it repeatedly, and uses this offset to find what was read from there."""
         return self._initial
 
     def latest(self, start: dict[str, Any], is_limited: bool = True) -> dict[str, Any]:
-        """Where the next micro-batch ends, with as many files of each stream as it may have."""
+        """The end of the next micro-batch, with as many files of each stream as its limit allows."""
         log = self._log(start["log"])
         for source in self._sources:
             log.require(source.stream, start["files"].get(source.stream, 0))
@@ -128,7 +128,7 @@ class _FileOffsets:
         return {"log": start["log"], "files": ends}
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, str]]:
-        """The files of a micro-batch, and their places: stream by stream, in the order of their numbers."""
+        """The places and files of a micro-batch: stream by stream, in the order of their numbers."""
         log = self._log(end["log"])
         files = []
         for source in self._sources:
@@ -144,10 +144,10 @@ class _FileOffsets:
 
 
 class FileNamesReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives the one cell the paths of its files.
+    """Passes the paths of the files to the only cell.
 
-    Spark keeps what a simple reader has read in the driver, for the task to fetch. When that is lost, or the query was
-    restarted, it asks again, in the task: then the log says which files they are.
+    Spark caches what a simple reader has read in the driver, for the task to fetch. If that is lost, or the query was
+    restarted, it reads again, in the task: then the files are found in the log.
     """
 
     def __init__(self, setup: FilesToRead) -> None:
@@ -177,7 +177,7 @@ class _Files(InputPartition):
 
 
 class PackedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Numbers the files, in the driver; reads and packs them, in tasks."""
+    """Numbers the files in the driver; reads and packs them in tasks."""
 
     def __init__(self, setup: FilesToRead) -> None:
         self._setup = setup
@@ -224,5 +224,5 @@ def _size(path: str) -> int:
     try:
         return os.path.getsize(path)
     except FileNotFoundError:
-        # Reading it will say so.
+        # Reading it will report that.
         return 0

@@ -1,8 +1,8 @@
 """Parquet files as a stream that midstream reads itself, in a defined order, without Spark's readers in between.
 
-Rows that Spark reads cross from Java to Python one Arrow batch after the other, only to be packed there, and each
-stream's source is asked, planned and logged on its own. Of streams that are given as a :class:`FileStream`, one Python
-data source (``file_source``) numbers the files of all.
+Rows that Spark reads are passed from Java to Python as Arrow batches, only to be packed there, and each stream's source
+is polled, planned and logged separately. For streams given as a :class:`FileStream`, a single Python data source
+(``file_source``) numbers the files of all of them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FileStream:
     """Parquet files (a directory, file or glob pattern) or a Delta table, for ``run_on_spark`` in place of a DataFrame.
 
     New files are read as they appear: write each under a name that begins with ``_`` or ``.``, or elsewhere on the same
-    disk, and rename it when it is complete. ``files_per_batch`` limits a micro-batch; all that are there otherwise.
-    Columns that a file does not have are NULL. The path is one that the driver and all executors see.
+    disk, and rename it when it is complete. A micro-batch has at most ``files_per_batch`` files, or all that are there.
+    Columns that a file does not have are NULL. The driver and all executors must see the path.
     """
 
     isStreaming = True
@@ -46,7 +46,7 @@ class FileStream:
         schema: StructType | str | None = None,
         files_per_batch: int | None = None,
     ) -> None:
-        """Without a ``schema`` the columns are those of the table, or of the first file, which must be there."""
+        """Without a ``schema`` the columns are those of the table, or of the first file, which must exist."""
         if files_per_batch is not None and (not isinstance(files_per_batch, int) or files_per_batch < 1):
             raise BadStreamDeclaration(f"files_per_batch is {files_per_batch!r}", hint="Give a number, 1 or more.")
         self.path = _local_path(os.fspath(path))
@@ -75,7 +75,7 @@ class FileStream:
         return self.sparkSession.read.parquet(f"file://{without_patterns(first)}").schema
 
     def _check_columns_of_table(self) -> None:
-        """Refuse a declared column that the table does not have, in whatever case: it would be NULL."""
+        """Refuse a declared column that the table lacks, ignoring case: it would be NULL."""
         there = _columns_of_table(self.path).names
         known = {name.lower() for name in there}
         for name in self.schema.names:
@@ -94,7 +94,7 @@ def _columns_of_table(path: str) -> StructType:
 
 
 def without_patterns(path: str) -> str:
-    """A path in which Spark sees no pattern."""
+    """The path, escaped so that Spark finds no pattern in it."""
     return re.sub(r"([][{}*?\\])", r"\\\1", path)
 
 
@@ -113,7 +113,7 @@ def _local_path(path: str) -> str:
 def files_to_read(
     streams: Mapping[int, tuple[FileStream, StreamPacker]], log: Path, cell_keys: list[int]
 ) -> tuple[DataFrame, FileReading]:
-    """The streams' files as they appear, or packs of them, and what a cell needs to read the files.
+    """A DataFrame of the streams' files as they appear, or of packs, and what a cell needs to read the files.
 
     Streams are numbered as in the places of packs.
     """

@@ -1,4 +1,4 @@
-"""Files where only Spark can reach them, by Hadoop's file systems."""
+"""Files that only Spark can reach, through Hadoop's file systems."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def file_names(spark: SparkSession, folder: str) -> list[str]:
 
 
 def remove(spark: SparkSession, path: str) -> None:
-    """Remove a file, or a folder with all that is in it."""
+    """Remove a file, or a folder and everything in it."""
     context = spark.sparkContext
     place = context._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
     place.getFileSystem(context._jsc.hadoopConfiguration()).delete(place, True)
 
 
 def write_once(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file unless there is one: of two processes that do so at once, one's text is kept.
+    """Write a small file unless it exists: if two processes do so at once, the text of one is kept.
 
-    Spark's logs of a checkpoint are written in this way, too.
+    Spark writes the logs of a checkpoint in the same way.
     """
     files, place = _checkpoint_files(spark, path)
     files.mkdirs(place.getParent())
@@ -63,7 +63,7 @@ def read_text(spark: SparkSession, path: str) -> str:
 
 
 def _checkpoint_files(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """What Spark writes the files of checkpoints with, and the path as it takes it."""
+    """Spark's manager of checkpoint files, and the path in the form that it accepts."""
     context: Any = spark.sparkContext
     place = context._jvm.org.apache.hadoop.fs.Path(path)
     settings = spark._jsparkSession.sessionState().newHadoopConf()

@@ -1,13 +1,13 @@
-"""The Kafka sink: each result a message, with headers by which a consumer drops repeats.
+"""The Kafka sink: each result becomes a message, with headers by which a consumer drops repeats.
 
     results of a micro-batch ─▶ JSON, numbered ─▶ files in the checkpoint ─▶ messages with headers ─▶ files removed
 
-A micro-batch that Spark runs again is sent again: at least once. It must be the same messages each time, or else a
-consumer could not tell repeats. Equivalent results would not do: a query that recovers may cut the validity of a result
-in other places (a DISTINCT over a join, for one), so that half of one attempt and half of another do not fit together.
-Hence a micro-batch's messages are stored before the first of them is sent, and sent from there, however often; what is
-computed again is only for the state. If two drivers run on one checkpoint by mistake, both send the messages that one
-of them has stored. Keys do not change either, so that copies go to the same partition of the topic.
+A micro-batch that Spark runs again is sent again: at least once. The messages must be the same each time, or a consumer
+could not recognise repeats. Equivalent results are not enough: a query that recovers may split the validity of a result
+at different times (for example a DISTINCT over a join), so half of one attempt and half of another do not fit together.
+Hence a micro-batch's messages are stored before the first of them is sent, and always sent from there; computing them
+again only restores the state. If two drivers run on one checkpoint by mistake, both send the messages that one of them
+has stored. Keys do not change either, so copies go to the same partition of the topic.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ JSON_OPTIONS = {
 }
 """How results, and dead letters, are written as JSON."""
 _UNSAFE = ("kafka.partitioner.class", "kafka.partitioner.ignore.keys")
-"""Options of producers by which equal keys no longer go to the same partition."""
+"""Producer options with which equal keys may go to different partitions."""
 _STORED = "number long, key string, value string"
-"""What is stored of a message."""
+"""The columns of stored messages."""
 _CHOSEN = "chosen"
-"""The file that names the attempt whose messages are sent; it is written once, when these are complete."""
+"""The file that names the attempt whose messages are sent; it is written once, when they are complete."""
 
 
 class KafkaSink:
@@ -83,7 +83,7 @@ class KafkaSink:
         place = f"{self._folder}/{batch}"
         chosen = f"{place}/{_CHOSEN}"
         if exists(spark, chosen):
-            # Spark did not come to commit the micro-batch: its state must be computed again.
+            # Spark did not commit the micro-batch: its state must be computed again.
             frame.write.format("noop").mode("overwrite").save()
         else:
             attempt = uuid.uuid4().hex
@@ -91,7 +91,7 @@ class KafkaSink:
             write_once(spark, chosen, attempt)
         stored = spark.read.schema(_STORED).parquet(f"{place}/{read_text(spark, chosen)}")
         self._send(_messages(stored, query, batch))
-        # Those before this one are committed.
+        # Earlier micro-batches are committed.
         for name in file_names(spark, self._folder):
             if int(name) < batch:
                 remove(spark, f"{self._folder}/{name}")
@@ -100,10 +100,10 @@ class KafkaSink:
         messages.write.format("kafka").options(**self._options).save()
 
     def _numbered(self, frame: DataFrame) -> DataFrame:
-        """What is stored of results."""
+        """Results as they are stored, with their numbers."""
         value = F.to_json(F.struct(*map(column_name, self._columns)), JSON_OPTIONS)
         key = F.lit(None) if self._key is None else F.col(column_name(self._key))
-        # The partition's number in the upper bits, the place in it in the lower ones.
+        # The number of the partition in the upper bits, the position within it in the lower ones.
         number = F.monotonically_increasing_id()
         return frame.select(number.alias("number"), key.cast("string").alias("key"), value.alias("value"))
 
@@ -114,7 +114,7 @@ def kafka_options(topic: KafkaTopic, options: Mapping[str, str] | None = None) -
 
 
 def _messages(stored: DataFrame, query: str, batch: int) -> DataFrame:
-    """Stored messages as Spark's Kafka sink takes them."""
+    """Stored messages in the form that Spark's Kafka sink accepts."""
     number = F.col("number").cast("string")
     headers = F.array(_header(QUERY, F.lit(query)), _header(BATCH, F.lit(str(batch))), _header(NUMBER, number))
     key = F.coalesce(F.col("key"), F.concat(F.lit(f"{query}/{batch}/"), number))

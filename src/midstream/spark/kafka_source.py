@@ -1,10 +1,10 @@
-"""Messages of a Kafka topic as rows: decoded by Spark SQL, bad ones marked.
+"""Messages of a Kafka topic as rows, decoded by Spark SQL, with bad ones marked.
 
 A stream has the columns of its messages (``json``: those of a schema, by ``from_json``; ``avro``: those of an Avro
-schema, by ``from_avro``; ``raw``: ``value`` as it is, or what Spark SQL makes of it), and of each message
-:data:`KAFKA_COLUMNS`. A *bad message* has no value, cannot be decoded, or lacks its event time. It must not end the
-query: it is a row with NULLs, marked in one more column (``runtime.pack.BAD_MESSAGE``), by which the query counts and
-drops it, and :func:`bad_messages` finds it.
+schema, by ``from_avro``; ``raw``: ``value`` unchanged, or Spark SQL expressions over it) and :data:`KAFKA_COLUMNS`. A
+*bad message* has no value, cannot be decoded, or lacks its event time. It must not end the query: it becomes a row of
+NULLs, marked in an additional column (``runtime.pack.BAD_MESSAGE``), by which the query counts and drops it, and
+:func:`bad_messages` finds it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KAFKA_COLUMNS = {
     "kafka_offset": "offset",
     "kafka_timestamp": "timestamp",
 }
-"""Columns that every stream of messages has, and what Spark calls them."""
+"""Columns that every stream of messages has, and Spark's names for them."""
 _CORRUPT = "__corrupt"
 _DECODED = "__decoded"
 _MESSAGE = ("topic", "partition", "offset", "timestamp", "key", "value")
@@ -54,11 +54,11 @@ def read_kafka(
 ) -> DataFrame:
     """A streaming DataFrame of a topic's messages, ``"HOST:PORT/TOPIC"``, for ``run_on_spark``.
 
-    ``payload`` says what a message's value is: "json" with the columns of ``schema`` (Spark's DDL), "avro" with those
-    of ``avro_schema`` (JSON), "raw", by default with the column ``value``, else with what ``select``, a select list of
-    Spark SQL over ``key``, ``value``, ``topic``, ``partition``, ``offset`` and ``timestamp``, makes of it. Messages
-    without the ``event_time`` are bad ones. ``starting_offsets`` ("earliest", "latest" or offsets as JSON) count when a
-    query starts for the first time. ``options`` are those of Spark's Kafka source. See ``docs/kafka.md``.
+    ``payload`` is the format of a message's value: "json" with the columns of ``schema`` (Spark's DDL), "avro" with
+    those of ``avro_schema`` (JSON), or "raw", with the column ``value`` or the columns of ``select``, a select list of
+    Spark SQL over ``key``, ``value``, ``topic``, ``partition``, ``offset`` and ``timestamp``. Messages without the
+    ``event_time`` are bad. ``starting_offsets`` ("earliest", "latest" or offsets as JSON) apply when a query starts for
+    the first time. ``options`` are those of Spark's Kafka source. See ``docs/kafka.md``.
     """
     source = KafkaTopic.parse(topic)
     _check(payload, schema, avro_schema, select)
@@ -96,7 +96,7 @@ def read_kafka(
         .when(F.lit(False) if event_time is None else columns[event_time].isNull(), "no event time")
     )
     bad = F.when(reason.isNotNull(), F.struct(reason.alias("reason"), *_MESSAGE))
-    # Without any event time, a bad message is dropped even if its mark is lost on the way.
+    # Bad messages have no event time, so they are dropped even if the mark is lost on the way.
     good = {
         name: column if name in ("kafka_key", "kafka_partition", "kafka_offset") else F.when(reason.isNull(), column)
         for name, column in columns.items()
@@ -105,7 +105,7 @@ def read_kafka(
 
 
 def bad_messages(frame: DataFrame) -> DataFrame:
-    """The bad messages of a DataFrame that :func:`read_kafka` gave, with the reason, and as they were."""
+    """The original bad messages of a DataFrame from :func:`read_kafka`, with the reason."""
     if BAD_MESSAGE not in frame.columns:
         raise BadOption(
             "the DataFrame does not say which messages are bad",
@@ -115,7 +115,7 @@ def bad_messages(frame: DataFrame) -> DataFrame:
 
 
 def payload_columns(frame: DataFrame) -> dict[str, str]:
-    """The names of the columns that come from messages' values, and Spark's names of their types."""
+    """The columns that come from messages' values, with Spark's names of their types."""
     own = [field for field in frame.schema if field.name not in (*KAFKA_COLUMNS, BAD_MESSAGE)]
     return {field.name: field.dataType.typeName() for field in own}
 
@@ -123,16 +123,16 @@ def payload_columns(frame: DataFrame) -> dict[str, str]:
 def _decoded(
     payload: str, schema: str | StructType | None, avro_schema: str | None, select: str | None
 ) -> tuple[Column, Column]:
-    """The message's value as a struct, and whether it could be decoded (of values that are not NULL)."""
+    """The message's value as a struct, and whether it could be decoded (for values that are not NULL)."""
     if payload == "json":
         declared = cast(StructType, StructType.fromDDL(schema) if isinstance(schema, str) else schema)
-        # With a column for what does not fit, from_json says so instead of leaving NULLs.
+        # With a column for corrupt records, from_json reports them instead of just returning NULLs.
         whole = StructType([*declared.fields]).add(_CORRUPT, "string")
         read = F.from_json(F.col("value").cast("string"), whole, {"columnNameOfCorruptRecord": _CORRUPT})
         return read, F.col("payload").isNotNull() & F.col(f"payload.{_CORRUPT}").isNull()
     if payload == "avro":
         written = json.loads(avro_schema or "")
-        # A field that is there by default, if the rest could be read: from_avro gives NULLs for what it cannot read.
+        # A field with a default, set if the record could be read: from_avro returns NULLs for records it cannot read.
         extra = {"name": _DECODED, "type": "boolean", "default": True}
         read_as = {**written, "fields": [*written["fields"], extra]}
         options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(read_as)}
@@ -142,7 +142,7 @@ def _decoded(
 
 
 def _check(payload: str, schema: Any, avro_schema: str | None, select: str | None) -> None:
-    """Refuse what does not go together, or is missing."""
+    """Refuse options that are missing or do not fit the payload."""
     if payload not in PAYLOADS:
         raise BadOption(
             f"the payload is {payload!r}",

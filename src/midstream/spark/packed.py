@@ -1,4 +1,4 @@
-"""What Spark carries to cells: rows of the columns :data:`PACKED`, of three kinds."""
+"""What Spark passes to cells: rows with the columns :data:`PACKED`, of three kinds."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ ROWS = "rows"
 FILE = "file"
 """The blob is the path of a file, whose rows the cell reads and packs itself."""
 COMMAND = "command"
-"""The blob is a command, and ``place`` its number."""
+"""The blob is a command, and ``place`` is its number."""

@@ -1,7 +1,7 @@
-"""The map task of a query on Spark: the rows of all streams in, packs for its cells out (see ``runtime/pack``).
+"""The map task of a query on Spark: rows of all streams in, packs for its cells out (see ``runtime/pack``).
 
-A small micro-batch costs what its tasks cost, not its rows. Hence one map task takes rows of all streams, which come to
-it as one table: see :func:`shared_columns`.
+The cost of a small micro-batch depends on its tasks, not its rows. Hence one map task takes rows of all streams, which
+arrive as one table: see :func:`shared_columns`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from midstream.spark.python_workers import freeze_loaded
 __all__ = ["STREAM", "Packer", "pack_table", "shared_columns"]
 
 STREAM = "stream"
-"""A column that says whose row it is, in a table of several streams' rows."""
+"""A column with the number of a row's stream, in a table of rows of several streams."""
 PACK_BYTES = 32 << 20
-"""Rows of a map task are sent on when they are as many bytes: a task of any size needs little memory."""
+"""A map task packs and sends its rows whenever they reach this many bytes, so it needs little memory."""
 
 
 class Packer:
     """Packs the rows of all streams: a function for ``mapInArrow`` over their union.
 
-    The union has :data:`STREAM`, which says by its place in ``streams`` whose row it is, and shared columns.
+    The union has :data:`STREAM`, the position of the row's stream in ``streams``, and shared columns.
     """
 
     def __init__(self, streams: list[StreamPacker], shared: Mapping[int, dict[str, str]], cell_keys: list[int]) -> None:
@@ -52,7 +52,7 @@ class Packer:
             yield pack_table(packs)
 
     def _own(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of one stream with the stream's own columns, of the types that it declares."""
+        """Rows of one stream with the stream's own columns, in the types that it declares."""
         declared, shared = self._streams[stream].stream, self._shared[stream]
         columns = [
             rows.column(place)
@@ -79,7 +79,7 @@ def pack_table(packs: Sequence[tuple[int, int, Pack]]) -> pa.RecordBatch:
 def shared_columns(streams: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Names under which the columns of several streams fit into one table, given the type of each column.
 
-    A column of the table serves one column of that type in every stream that has one; so it is no wider than need be.
+    Each column of the table serves one column of that type in every stream that has one, so the table stays narrow.
     """
     types = {type: number for number, type in enumerate(dict.fromkeys(t for own in streams for t in own.values()))}
     named = []
@@ -94,7 +94,7 @@ def shared_columns(streams: Sequence[Mapping[str, str]]) -> list[dict[str, str]]
 
 
 def _by_stream(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each stream, in the order they came."""
+    """The rows of each stream, in arrival order."""
     streams = np.asarray(rows.column(STREAM))
     starts = np.flatnonzero(np.diff(streams, prepend=-1))
     found = streams[starts]
@@ -109,7 +109,7 @@ def _by_stream(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a task together, in pieces of bounded size; none if there are none."""
+    """The batches of a task, combined into pieces of bounded size; none if there are no batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

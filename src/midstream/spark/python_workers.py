@@ -1,4 +1,4 @@
-"""What midstream asks of Spark's Python workers, which outlive the tasks they work on."""
+"""Settings of Spark's Python workers, which outlive the tasks they run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _IS_FROZEN = False
 
 
 def freeze_loaded() -> None:
-    """Tell Python that what is loaded by now stays; only the first call in a process does anything.
+    """Exclude all objects loaded so far from garbage collection; only the first call in a process has an effect.
 
-    After each task, a worker looks through all its objects for garbage, and most of them belong to libraries. To be
-    called before a cell is made, whose objects are garbage one day.
+    After each task, a worker searches all its objects for garbage, and most of them belong to libraries. Call this
+    before a cell is created, since a cell's objects do become garbage.
     """
     global _IS_FROZEN
-    # Python could be asked, but counts every frozen object for that: about 20 ms.
+    # Python could tell, but counts every frozen object to do so: about 20 ms.
     if not _IS_FROZEN:
         _IS_FROZEN = True
         gc.collect()
