@@ -81,7 +81,7 @@ def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> N
         if not any(is_kind(data_type) for is_kind in _PARTITIONS):
             raise BadOption(
                 f'a table cannot be partitioned by "{name}", which is {type_name(data_type)}',
-                hint="Use a column of whole numbers, text, dates, timestamps, decimals or truth values.",
+                hint="Use a column of integers, text, dates, timestamps, decimals or booleans.",
             )
     if partition_by and len(partition_by) == len(schema):
         raise BadOption("a table cannot be partitioned by all its columns", hint="Leave one out.")
