@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -130,6 +131,20 @@ def test_text_may_have_any_letter(tmp_path):
     discovered(log, path)
     write_deltalake(path, pa.table({"ts": [2], "v": ["a\u2028b\u0085c"]}), mode="append")
     assert discovered(log, path) == [[1], [2]]
+
+
+def test_names_may_have_any_letter(tmp_path):
+    """They are percent-encoded in the log."""
+    path = str(tmp_path / "t")
+    add(path, 1)
+    for number, name in enumerate(["a b.parquet", "ü+#?.parquet", "100%25.parquet"], start=2):
+        pq.write_table(pa.table({"ts": [number]}), os.path.join(path, name))
+        size = os.path.getsize(os.path.join(path, name))
+        action = {"path": quote(name), "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+        log_entry(path, number - 1).write_text(json.dumps({"add": action}) + "\n")
+    found = files_now(path)
+    assert sorted(values(found.files)) == [[1], [2], [3], [4]]
+    assert values(added_since(path, found._replace(version=0), is_thorough=False).files) == [[2], [3], [4]]
 
 
 def test_a_table_that_is_being_made_has_no_files_yet(tmp_path):

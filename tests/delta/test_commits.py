@@ -281,15 +281,56 @@ def test_storage_that_fails_once_is_asked_again(tmp_path, monkeypatch):
     assert rows_of(tmp_path / "t") == [1]
 
 
-def test_a_log_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
+@pytest.mark.parametrize("failure", [DeltaError, OSError])
+@pytest.mark.parametrize("what", ["update_incremental", "transaction_version"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_log_that_cannot_be_read_is_asked_for_again(tmp_path, monkeypatch, what, failure, times):
     driver = Driver(tmp_path / "t")
+    driver.run(0, 1)
+    read = getattr(DeltaTable, what)
+    failures = [failure("timed out")] * times
 
-    def unreadable(self):
-        raise OSError("timed out")
+    def unreliable(self, *arguments):
+        if failures:
+            raise failures.pop()
+        return read(self, *arguments)
 
-    monkeypatch.setattr(DeltaTable, "update_incremental", unreadable)
-    with pytest.raises(PathProblem, match=r"(?s)cannot read the log of the table .*timed out.*nothing is lost"):
-        driver.run(0, 1)
+    monkeypatch.setattr(commits, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(DeltaTable, what, unreliable)
+    if times < 3:
+        assert driver.run(1, 2)
+        assert rows_of(tmp_path / "t") == [1, 2]
+        return
+    with pytest.raises(
+        (PathProblem, TableMismatch), match=r"(?s)cannot commit to the table .*timed out.*nothing is lost"
+    ):
+        driver.run(1, 2)
+
+
+def test_a_commit_is_made_once_though_neither_it_nor_the_history_is_answered(tmp_path, monkeypatch):
+    driver = Driver(tmp_path / "t")
+    create, history = DeltaTable.create_write_transaction, DeltaTable.history
+    unanswered = ["create", "history"]
+
+    def creating(self, *arguments, **options):
+        create(self, *arguments, **options)
+        if "create" in unanswered:
+            unanswered.remove("create")
+            raise OSError("timed out")
+
+    def asking(self, *arguments):
+        if "history" in unanswered:
+            unanswered.remove("history")
+            raise OSError("timed out")
+        return history(self, *arguments)
+
+    monkeypatch.setattr(commits, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", creating)
+    monkeypatch.setattr(DeltaTable, "history", asking)
+    assert driver.run(0, 1)
+    assert not unanswered
+    assert driver.run(1, 2)
+    assert rows_of(tmp_path / "t") == [1, 2]
 
 
 def test_a_table_that_no_longer_fits_is_not_written_to(tmp_path):

@@ -115,5 +115,5 @@ def test_a_store_that_is_away_is_reported(store):
         driver = Driver(location)
         driver.run(0, 1)
         files = driver.write(1, 2)
-    with pytest.raises((PathProblem, TableMismatch), match=r"cannot (commit to|read the log of) the table s3://bucket"):
+    with pytest.raises((PathProblem, TableMismatch), match="cannot commit to the table s3://bucket"):
         driver.writer.commit(1, files)

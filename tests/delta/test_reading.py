@@ -55,6 +55,15 @@ def path(tmp_path_factory):
     return path
 
 
+def written(path, columns):
+    """A table of one file with these columns, as Arrow reads it."""
+    rows = pa.record_batch(columns)
+    location, schema = TableLocation.of(path), delta_schema(rows.schema)
+    writer = TableWriter(prepare_table(location, schema), location, schema, (), APPLICATION, 1)
+    writer.commit(0, list(results_as_files([rows], ResultTarget(location, APPLICATION, 1, 0, 0))))
+    return DeltaTable(path).to_pyarrow_dataset()
+
+
 def test_pandas(path):
     frame = DeltaTable(path).to_pandas()
     assert len(frame) == 3 * ROWS
@@ -101,6 +110,34 @@ def test_polars(path):
     found = polars.scan_delta(str(path)).filter(polars.col("n") >= 350).collect()
     assert found["room"].null_count() == 3
     assert sorted(int(n) for n in found["n"]) == list(range(350, 360))
+
+
+@pytest.mark.parametrize("scale", [2, 7, 18, 37])
+def test_bounds_of_decimals_have_no_exponent(tmp_path, scale):
+    """delta-rs reads such a bound as NULL, and skips the file."""
+    unit = Decimal(1).scaleb(-scale)
+    there = written(tmp_path / "t", {"p": pa.array([0 * unit, unit, 7 * unit], pa.decimal128(38, scale))})
+    assert there.count_rows(filter=ds.field("p") >= pa.scalar(unit, pa.decimal128(38, scale))) == 2
+    assert there.count_rows(filter=ds.field("p") == pa.scalar(0 * unit, pa.decimal128(38, scale))) == 1
+
+
+def test_structs_are_null_where_they_are(tmp_path):
+    parts = pa.array([None, {"q": 1, "r": [1]}, {"q": None, "r": None}])
+    results = written(tmp_path / "t", {"k": [1, 2, 3], "p": parts})
+    connection = duckdb.connect()
+    connection.register("results", results)
+    for condition, count in {"p IS NULL": 1, "p IS NOT NULL": 2, "p.q = 1": 1, "p.q IS NULL": 2, "k = 2": 1}.items():
+        ((found,),) = connection.execute(f"SELECT count(*) FROM results WHERE {condition}").fetchall()
+        assert found == count, condition
+
+
+def test_columns_named_like_a_part_of_another_keep_their_statistics(tmp_path):
+    parts = pa.array([{"b": None}, {"b": None}], pa.struct({"b": pa.int64()}))
+    results = written(tmp_path / "t", {"a.b": [1, 2], "a": parts})
+    assert polars.scan_delta(str(tmp_path / "t")).filter(polars.col("a.b") == 1).collect().height == 1
+    connection = duckdb.connect()
+    connection.register("results", results)
+    assert connection.execute('SELECT count(*) FROM results WHERE "a.b" IS NOT NULL').fetchall() == [(2,)]
 
 
 def test_columns_that_only_the_table_has_are_null(tmp_path):

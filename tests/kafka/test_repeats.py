@@ -70,6 +70,12 @@ def test_a_micro_batch_sent_again_any_number_of_times_counts_once():
         assert len(kept) == len(set(kept))
 
 
+@pytest.mark.parametrize("state", ["x", {"latest": [[0, "q", 1]]}, {"latest": 3}, [1]])
+def test_a_state_that_is_none_is_refused(state):
+    with pytest.raises(BadOption, match="cannot read the state of a RepeatFilter"):
+        RepeatFilter(state)
+
+
 def test_partitions_and_queries_are_kept_apart():
     repeats = RepeatFilter()
     shown = [(0, 1, 0, "q"), (1, 0, 0, "q"), (0, 0, 0, "r"), (0, 1, 0, "q"), (1, 0, 0, "q"), (0, 0, 0, "r")]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from midstream.errors import BrokenRun
+from midstream.errors import BrokenRun, MalformedMessage
 from midstream.runtime.data_files import data_files
 from midstream.runtime.file_log import FileLog
 
@@ -52,6 +52,18 @@ def test_another_process_finds_the_same_numbers_though_files_are_gone(tmp_path, 
     again.discover(paths)
     assert again.files("a", 0, 3) == files[::-1]
     assert again.files("b", 0, 1) == [other]
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '["a"]', '["a", 3]', '["a", ["f"], 1]', '["a", "f", 1, "id"]', '["a", [3], 1, "id"]', "\xff"]
+)
+def test_a_damaged_line_is_named(tmp_path, log, line):
+    write(tmp_path / "a" / "x", 1)
+    log.discover({"a": str(tmp_path / "a")})
+    path = tmp_path / "logs" / "q.jsonl"
+    path.write_bytes(path.read_bytes() + line.encode("latin-1") + b"\n")
+    with pytest.raises(MalformedMessage, match=r"\[M3011\] line 2 of .*q.jsonl, the log of the files"):
+        FileLog(path)
 
 
 def test_a_line_that_was_being_written_does_not_count(tmp_path, log):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -157,6 +159,9 @@ def test_what_cannot_work_is_refused_before_anything_runs(feed, tmp_path):
         live.write_delta(tmp_path / "t", tmp_path / "checkpoint", application="x")
     with pytest.raises(BadOption, match='partition column "z"'):
         live.write_delta(tmp_path / "t", tmp_path / "checkpoint", partition_by=["z"])
+    for wrong in ({"partition_by": None}, {"properties": "x=y"}, {"storage_options": 3}):
+        with pytest.raises(BadOption, match=f"{next(iter(wrong))} is "):
+            live.write_delta(tmp_path / "t", tmp_path / "checkpoint", **wrong)
     assert not (tmp_path / "t").exists()
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "metadata").touch()
@@ -187,6 +192,19 @@ def test_a_writer_is_started_once(feed, tmp_path):
     again = writer.start()
     with pytest.raises(StreamingQueryException, match="was started twice"):
         again.processAllAvailable()
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_table_that_is_replaced_before_the_first_micro_batch_is_not_written_to(feed, tmp_path, is_made_again):
+    path = tmp_path / "t"
+    writer = live_query(feed, tmp_path).delta_writer(path, tmp_path / "checkpoint")
+    shutil.rmtree(path)
+    if is_made_again:
+        DeltaTable.create(path, schema=pa.schema({"other": pa.int64()}))
+    feed.drop(batch(0))
+    running = writer.start()
+    with pytest.raises(StreamingQueryException, match="was removed or replaced after the query was started"):
+        running.processAllAvailable()
 
 
 def test_a_cell_in_a_process_of_its_own_says_what_storage_refuses(feed, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -348,8 +349,14 @@ def test_a_stream_of_files_beside_one_that_spark_reads(spark, tmp_path):
 def test_a_stream_without_files_needs_a_schema(spark, tmp_path):
     with pytest.raises(PathProblem, match="there are no files"):
         FileStream(spark, tmp_path / "nowhere")
-    with pytest.raises(BadStreamDeclaration, match="files_per_batch is 0"):
-        FileStream(spark, tmp_path, DDL, 0)
+    for wrong in (0, True, "3"):
+        with pytest.raises(BadStreamDeclaration, match="files_per_batch is"):
+            FileStream(spark, tmp_path, DDL, wrong)
+    with pytest.raises(BadStreamDeclaration, match="the schema of a stream of files is"):
+        FileStream(spark, tmp_path, {"ts": "long"})
+    for wrong in (None, "", Path("s3://bucket/in")):
+        with pytest.raises(BadOption, match="of a stream of files"):
+            FileStream(spark, wrong, DDL)
 
 
 @pytest.mark.parametrize("cells", [1, 2])

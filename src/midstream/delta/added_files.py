@@ -50,7 +50,7 @@ def files_now(path: str) -> TableFiles:
     table = _opened(path)
     adds = pa.table(table.get_add_actions()).select(["modification_time", "path"]).to_pylist()
     dated = sorted((add["modification_time"], add["path"]) for add in adds)
-    return TableFiles(table.version(), _id(table), [_file(path, name) for _, name in dated])
+    return TableFiles(table.version(), _id(table), [_file(path, unquote(name)) for _, name in dated])
 
 
 def table_schema(path: str) -> pa.Schema:

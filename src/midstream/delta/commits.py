@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
@@ -95,33 +95,26 @@ class _Commits:
         mark = f"{self._mark} {label}"
         failure: Exception | None = None
         refused = 0
+        unsure_since: int | None = None
         for _ in range(_ATTEMPTS):
-            before = self._table.version()
-            self._refresh()
-            refused = refused + 1 if failure is not None and self._table.version() == before else 0
-            if refused == _MOST_REFUSALS:
-                raise self._refused("commit to", failure) from failure
-            if failure is not None and self._table.version() > before and self._is_there(mark):
-                # The storage reported a failure, but the commit was written.
-                return True
-            if self.is_complete() or not (files or self._is_needed()):
-                return False
-            if refused:
-                time.sleep(_PAUSE_SECONDS * refused)
+            before = self._latest
             try:
-                self._table.create_write_transaction(
-                    [self._add_action(file) for file in files],
-                    mode="append",
-                    schema=Schema.from_arrow(self._schema),
-                    partition_by=self._partition_by,
-                    commit_properties=CommitProperties(
-                        custom_metadata={_METADATA: mark},
-                        max_commit_retries=0,
-                        app_transactions=self._transactions(),
-                    ),
-                )
+                self._refresh()
+                if unsure_since is not None and self._table.version() > unsure_since and self._is_there(mark):
+                    # The storage reported a failure, but the commit was written.
+                    return True
+                unsure_since = None
+                if self.is_complete() or not (files or self._is_needed()):
+                    return False
+                unsure_since = self._table.version()
+                self._add(files, mark)
             except (DeltaError, OSError) as problem:
                 failure = problem
+                refused = 0 if self._latest > before else refused + 1
+                if refused == _MOST_REFUSALS:
+                    raise self._refused(problem) from problem
+                if not isinstance(problem, CommitFailedError):
+                    time.sleep(_PAUSE_SECONDS * refused)
                 continue
             self._latest = self._table.version() + 1
             self._mark_of_latest = self._find_mark()
@@ -143,10 +136,7 @@ class _Commits:
                 raise TableMismatch(
                     f"the table {self._location.address} was removed or replaced while the query ran", hint=_REPLACED
                 )
-        try:
-            self._table.update_incremental()
-        except (DeltaError, OSError) as problem:
-            raise self._refused("read the log of", problem) from problem
+        self._table.update_incremental()
         self._latest = self._table.version()
         self._mark_of_latest = self._find_mark()
         if self._latest == self._checked:
@@ -158,10 +148,10 @@ class _Commits:
         check_fits(self._table, self._location, self._schema, self._partition_by)
         self._checked = self._latest
 
-    def _refused(self, what: str, problem: Exception | None) -> MidstreamError:
+    def _refused(self, problem: Exception) -> MidstreamError:
         kind = PathProblem if isinstance(problem, OSError) else TableMismatch
         return kind(
-            f"cannot {what} the table {self._location.address}",
+            f"cannot commit to the table {self._location.address}",
             detail=sentence(problem),
             hint="Restart the query once this is fixed: nothing is lost or repeated.",
         )
@@ -170,6 +160,19 @@ class _Commits:
         """Identifies the latest known entry of the log; None in object stores, which only delta-rs reads."""
         directory = self._location.directory
         return None if directory is None else entry_mark(directory, self._latest)
+
+    def _add(self, files: Sequence[ResultFile], mark: str) -> None:
+        self._table.create_write_transaction(
+            [self._add_action(file) for file in files],
+            mode="append",
+            schema=Schema.from_arrow(self._schema),
+            partition_by=self._partition_by,
+            commit_properties=CommitProperties(
+                custom_metadata={_METADATA: mark},
+                max_commit_retries=0,
+                app_transactions=self._transactions(),
+            ),
+        )
 
     def _add_action(self, file: ResultFile) -> AddAction:
         """The action that adds the file to the table, which may have more columns than the results."""
@@ -228,7 +231,7 @@ class TableWriter(_Commits):
             raise TableMismatch(
                 f"the table {self._location.address} has no results of this query, which is at micro-batch "
                 f"{self._batch}",
-                detail="It is not the table that the query has written to, or was replaced by an older copy.",
+                detail="It is not the table that the query has written to.",
                 hint="Restore that table, or start the query with a new checkpoint.",
             )
         if last is not None and last > self._batch:

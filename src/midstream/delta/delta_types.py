@@ -68,7 +68,8 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
 
 def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     """Refuse columns by which a table with this schema cannot be partitioned."""
-    if isinstance(partition_by, str) or len(set(partition_by)) < len(partition_by):
+    is_list = isinstance(partition_by, list | tuple) and all(isinstance(name, str) for name in partition_by)
+    if not is_list or len(set(partition_by)) < len(partition_by):
         raise BadOption(f"partition_by is {partition_by!r}", hint='Give each column once, as in ["room", "day"].')
     for name in partition_by:
         if name not in schema.names:

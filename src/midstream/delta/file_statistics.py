@@ -9,6 +9,7 @@ the lower one is truncated, the upper one truncated and then increased.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ MOST_COLUMNS = 100
 """Tables with more columns get no bounds, which would be repeated in the log for every file."""
 MOST_LETTERS = 32
 _FIRST_YEAR, _LAST_YEAR = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
-_JSON = msgspec.json.Encoder(decimal_format="number")
+_JSON = msgspec.json.Encoder()
 
 
 class _Statistics(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,13 +48,13 @@ def statistics_json(schema: pa.Schema, metadata: pq.FileMetaData, without_bounds
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    is_bounded = len(schema) <= MOST_COLUMNS
-    places = {metadata.row_group(0).column(place).path_in_schema: place for place in range(metadata.num_columns)}
-    for field in schema:
+    # Of structs, delta-rs expects bounds as well.
+    is_bounded = len(schema) <= MOST_COLUMNS and not any(pat.is_struct(field.type) for field in schema)
+    # By place, not by path: "a.b" may be a column, or a part of one.
+    for field, place in zip(schema, _first_leaves(schema), strict=True):
         # Parts of nested columns have paths of their own.
         if pat.is_nested(field.type):
             continue
-        place = places[field.name]
         groups = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
         if all(group is not None and group.has_null_count for group in groups):
             nulls[field.name] = sum(group.null_count for group in groups)
@@ -96,7 +97,22 @@ def _bounds(data_type: pa.DataType, groups: list[Any]) -> tuple[Any, Any]:
         return (low, high) if np.isfinite([low, high]).all() else (None, None)
     if pat.is_string(data_type):
         return low[:MOST_LETTERS], _upper(high)
+    if pat.is_decimal(data_type):
+        # Without an exponent: delta-rs would read such a bound as NULL.
+        return msgspec.Raw(f"{low:f}".encode()), msgspec.Raw(f"{high:f}".encode())
     return low, high
+
+
+def _first_leaves(schema: pa.Schema) -> list[int]:
+    """The place of each field's first leaf among the columns of a parquet file."""
+    return list(accumulate((_leaves(field.type) for field in schema), initial=0))[:-1]
+
+
+def _leaves(data_type: pa.DataType) -> int:
+    """How many columns of a parquet file a column of this type takes."""
+    if not pat.is_nested(data_type):
+        return 1
+    return sum(_leaves(data_type.field(place).type) for place in range(data_type.num_fields))
 
 
 def _upper(text: str) -> str | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from midstream.errors import BadOption
+from midstream.local_paths import absolute_path
 
 __all__ = ["TableLocation"]
 
@@ -33,9 +34,13 @@ class TableLocation(msgspec.Struct, frozen=True):
         >>> TableLocation.of("file:///data/my%20table").address
         '/data/my table'
         """
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        address = absolute_path(path, "a table")
+        if "://" not in address and (unquote(address) != address or "\\" in address):
+            # delta-rs would write to one directory, and read another one.
             raise BadOption(
-                f"the path of a table is {path!r}", hint="Give a directory, or a URL such as s3://bucket/t."
+                f'a table cannot be in "{address}"',
+                detail="delta-rs does not take paths with a backslash, or with % and two hexadecimal digits.",
+                hint="Use another directory.",
             )
         options = {str(name): str(value) for name, value in (storage_options or {}).items()}
         given = {name.upper(): value for name, value in {**os.environ, **options}.items()}
@@ -46,11 +51,6 @@ class TableLocation(msgspec.Struct, frozen=True):
                     detail="With it, two writers of a table can overwrite each other's commits.",
                     hint="Remove it: delta-rs commits by conditional writes, which S3 supports, and by hard links.",
                 )
-        address = os.fspath(path)
-        if address.startswith("file:"):
-            address = unquote(urlsplit(address).path)
-        if "://" not in address:
-            address = os.path.abspath(os.path.expanduser(address))
         return cls(address.rstrip("/") or "/", options)
 
     @property

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from midstream.errors import BadOption
 from midstream.kafka.result_headers import result_id
 
 __all__ = ["RepeatFilter"]
@@ -43,8 +44,13 @@ class RepeatFilter:
 
     def load(self, state: dict[str, Any] | None) -> None:
         """Restore the state of another filter, for all its partitions or one."""
-        for partition, query, batch, numbers in (state or {}).get("latest", ()):
-            self._latest[partition, query] = _Latest(batch, set(numbers))
+        try:
+            for partition, query, batch, numbers in (state or {}).get("latest", ()):
+                self._latest[partition, query] = _Latest(batch, set(numbers))
+        except (AttributeError, TypeError, ValueError):
+            raise BadOption(
+                "cannot read the state of a RepeatFilter", hint="Give what state() returned, or nothing."
+            ) from None
 
     def is_new(self, partition: int, headers: Iterable[tuple[str, bytes]]) -> bool:
         """Whether the message's result has not been seen before in this partition."""

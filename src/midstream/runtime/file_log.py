@@ -23,7 +23,7 @@ from pathlib import Path
 
 from midstream.delta.added_files import TableFiles, added_since, files_now
 from midstream.delta.log_entries import EntryMark, entry_mark, has_versions, is_table
-from midstream.errors import BadStreamDeclaration, BrokenRun
+from midstream.errors import BadStreamDeclaration, BrokenRun, MalformedMessage
 from midstream.runtime.data_files import data_files, dated
 
 __all__ = ["FileLog"]
@@ -47,13 +47,26 @@ class FileLog:
         written = path.read_bytes() if path.exists() else b""
         # A last line without an end was being written when a process died: no offset depends on it.
         self._end = written.rfind(b"\n") + 1
-        for line in written[: self._end].splitlines():
-            stream, found, *of_table = json.loads(line)
-            if of_table:
-                version, table_id = of_table
-                self._tables[stream] = TableFiles(version, table_id, [])
-            for file in found if of_table else [found]:
-                self._note(stream, file)
+        for number, line in enumerate(written[: self._end].splitlines(), start=1):
+            try:
+                self._read(line)
+            except (ValueError, TypeError, AssertionError):
+                raise MalformedMessage(
+                    f"line {number} of {path}, the log of the files that were read, is damaged",
+                    hint="Restore the control directory, or start the query with a new checkpoint.",
+                ) from None
+
+    def _read(self, line: bytes) -> None:
+        """Take over a line of the log."""
+        stream, found, *of_table = json.loads(line)
+        files = found if of_table else [found]
+        assert isinstance(stream, str) and isinstance(files, list) and all(isinstance(file, str) for file in files)
+        if of_table:
+            version, table_id = of_table
+            assert isinstance(version, int) and isinstance(table_id, str)
+            self._tables[stream] = TableFiles(version, table_id, [])
+        for file in files:
+            self._note(stream, file)
 
     def count(self, stream: str) -> int:
         """How many files of a stream have a number."""

@@ -54,7 +54,8 @@ def _rows(path: str, packer: StreamPacker) -> Iterator[pa.RecordBatch]:
             detail="The files of a stream must be kept until they have been read.",
             hint="Restore it, or put an empty table in its place under the same name, then resume.",
         ) from None
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowInvalid, OSError, KeyError, UnicodeError) as problem:
+        # KeyError: a column that is there twice; UnicodeError: a name that is no text.
         raise UnreadableFile(
             f"cannot read the file {path}",
             detail=f"{problem}",

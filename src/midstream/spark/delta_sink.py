@@ -28,9 +28,9 @@ from midstream.delta.file_names import application_of
 from midstream.delta.location import TableLocation
 from midstream.delta.orphans import OrphanRemoval, remove_files_of
 from midstream.delta.result_files import ResultFile, TableTarget
-from midstream.delta.table import prepare_table
+from midstream.delta.table import open_table, prepare_table
 from midstream.delta.writer_lock import WriterLock
-from midstream.errors import BadOption
+from midstream.errors import BadOption, TableMismatch
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.file_systems import exists
 
@@ -53,10 +53,23 @@ class _Table:
         storage_options: Mapping[str, str] | None = None,
         has_begun: bool = False,
     ) -> None:
+        for name, options in (("properties", properties), ("storage_options", storage_options)):
+            if options is not None and not isinstance(options, Mapping):
+                raise BadOption(f"{name} is {options!r}", hint='Give a dict, as in {"name": "value"}.')
         self._location = TableLocation.of(path, storage_options)
         self._schema = delta_schema(schema)
         self._partition_by = partition_by
         self._table = prepare_table(self._location, self._schema, partition_by, properties, has_begun)
+
+    def _open_again(self) -> None:
+        """The table as it is now, long after it was checked perhaps; raises if it is another one."""
+        table = open_table(self._location)
+        if table is None or table.metadata().id != self._table.metadata().id:
+            raise TableMismatch(
+                f"the table {self._location.address} was removed or replaced after the query was started",
+                hint="Start the query again.",
+            )
+        self._table = table
 
 
 class DeltaSink(_Table):
@@ -107,6 +120,7 @@ class DeltaSink(_Table):
         running = self._spark.streams.get(str(query))
         assert running is not None, "a streaming query is active while it works on a micro-batch"
         _hold_lock(self._location, running)
+        self._open_again()
         schema, partition_by = self._schema, self._partition_by
         return TableWriter(self._table, self._location, schema, partition_by, application, self._epoch)
 
@@ -135,6 +149,8 @@ class DeltaBackfill(_Table):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """With the same ``application``, results are written once, however often the backfill is retried."""
+        if application is not None and not (isinstance(application, str) and application):
+            raise BadOption(f"application is {application!r}", hint='Give a text, as in application="2026-11".')
         super().__init__(path, schema, partition_by, properties, storage_options)
         self._is_named = application is not None
         named = uuid.uuid4().hex if application is None else hashlib.sha256(application.encode()).hexdigest()[:32]
@@ -151,6 +167,7 @@ class DeltaBackfill(_Table):
         written: list[ResultFile] = []
         try:
             written = [msgspec.json.decode(row.file, type=ResultFile) for row in files.collect()]
+            self._open_again()
             commit_backfill(self._table, self._location, self._schema, self._partition_by, self.application, written)
         except Exception:
             with contextlib.suppress(Exception):

@@ -13,7 +13,6 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,6 +20,7 @@ from pyspark.sql.types import StructType
 from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import has_versions, is_table
 from midstream.errors import BadStreamDeclaration, MissingColumn, PathProblem, did_you_mean, quoted
+from midstream.local_paths import absolute_path
 from midstream.runtime.data_files import data_files
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import StreamPacker
@@ -47,16 +47,21 @@ class FileStream:
         files_per_batch: int | None = None,
     ) -> None:
         """Without a ``schema`` the columns are those of the table, or of the first file, which must exist."""
-        if files_per_batch is not None and (not isinstance(files_per_batch, int) or files_per_batch < 1):
+        is_number = isinstance(files_per_batch, int) and not isinstance(files_per_batch, bool)
+        if files_per_batch is not None and (not is_number or files_per_batch < 1):
             raise BadStreamDeclaration(f"files_per_batch is {files_per_batch!r}", hint="Give a number, 1 or more.")
-        self.path = _local_path(os.fspath(path))
+        self.path = _local_path(path)
         self.files_per_batch = files_per_batch
         self.sparkSession = spark
         if schema is None:
             self.schema = self._columns_found()
             return
-        columns = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-        assert isinstance(columns, StructType), "a schema is a list of columns"
+        columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        if not isinstance(columns, StructType):
+            raise BadStreamDeclaration(
+                f"the schema of a stream of files is {schema!r}",
+                hint='Give columns in Spark\'s DDL, "ts timestamp, id long", or a StructType.',
+            )
         self.schema = columns
         if has_versions(self.path):
             self._check_columns_of_table()
@@ -98,16 +103,15 @@ def without_patterns(path: str) -> str:
     return re.sub(r"([][{}*?\\])", r"\\\1", path)
 
 
-def _local_path(path: str) -> str:
-    if path.startswith("file:"):
-        path = unquote(urlsplit(path).path)
-    if "://" in path:
+def _local_path(path: str | os.PathLike[str]) -> str:
+    absolute = absolute_path(path, "a stream of files")
+    if "://" in absolute:
         raise BadStreamDeclaration(
             f'cannot read files of "{path}"',
             detail="midstream reads files that this machine, and those of all executors, see as local ones.",
             hint="Let Spark read it: spark.readStream.schema(...).parquet(...).",
         )
-    return os.path.abspath(os.path.expanduser(path))
+    return absolute
 
 
 def files_to_read(
