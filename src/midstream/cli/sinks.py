@@ -113,10 +113,11 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
         chosen[key] = value
     matched = re.fullmatch(r"([A-Za-z][\w.-]*):(.+)", text.strip())
     if matched is None or "://" in matched[0][: len(matched[1]) + 3]:
-        if os.sep in text or text in (*FILES, "delta"):
+        name = text.strip().rstrip(":")
+        if os.sep in text or name in (*FILES, "delta"):
             raise BadArgument(
                 f'--sink "{text}" ' + ("has no format" if os.sep in text else "has no directory"),
-                hint=f"Write --sink {'parquet' if os.sep in text else text}:{text if os.sep in text else 'DIR'}.",
+                hint=f"Write --sink {'delta' if os.sep in text else name}:{text if os.sep in text else 'DIR'}.",
             )
         if text == "console":
             chosen.setdefault("truncate", "false")

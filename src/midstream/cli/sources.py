@@ -48,8 +48,8 @@ FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", 
 ENDLESS = ("rate", "rate-micro-batch", "socket")
 """Formats for trying things out, which never end."""
 _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".snappy"}
-_EVENT_TIMES = ("ts", "time", "timestamp", "event_time")
-"""Default names of an event-time column."""
+_EVENT_TIMES = ("ts", "time", "timestamp", "event_time", "valid_from")
+"""Default names of an event-time column; the last one is that of another query's results."""
 _UNITS = {
     "us": "microseconds",
     "ms": "milliseconds",

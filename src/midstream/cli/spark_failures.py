@@ -152,7 +152,8 @@ def _unknown_format(text: str) -> MidstreamError | None:
         return None
     return UnknownFormat(
         f'"{matched[1]}" is neither a path that exists nor a format that Spark knows',
-        hint="Check the spelling. Formats in separate packages need --conf spark.jars.packages=...",
+        hint=f"Check the spelling. A path needs a format, as in --sink delta:{matched[1]}. Formats in separate "
+        "packages need --conf spark.jars.packages=...",
     )
 
 

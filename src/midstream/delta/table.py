@@ -103,6 +103,11 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise BadOption(f"the table property {name!r} is {value!r}", hint="Names and values are texts.")
+        if "." not in name:
+            raise BadOption(
+                f'"{name}" is not a table property',
+                hint=f'Names of Delta\'s properties begin with "delta.", as in delta.{name}.',
+            )
         if name == _EXPIRY:
             raise BadOption(
                 f"the table property {_EXPIRY} cannot be used",
@@ -153,7 +158,7 @@ def check_fits(
         raise TableMismatch(
             f"{where} is partitioned by {quoted(metadata.partition_columns) or 'no column'}",
             detail=f"The query is to write a table partitioned by {quoted(partition_by) or 'no column'}.",
-            hint=f"Use partition_by={list(metadata.partition_columns)!r}, or another table.",
+            hint=f"Partition the results by {quoted(metadata.partition_columns) or 'no column'}, or use another table.",
         )
     configuration = metadata.configuration
     different = [name for name, value in properties.items() if configuration.get(name) != value]
