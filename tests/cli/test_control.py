@@ -258,7 +258,9 @@ def lost(control):
 def test_a_missing_status_is_said_and_no_plan_is_taken_for_the_one_in_force(lost):
     with running(lost.path):
         shown = call("status", lost.path).out
-        assert re.search(r"running \(pid \d+\), no report\nstatus\.json is missing: .*; the first plan was\n", shown)
+        assert re.search(
+            r"running \(pid \d+\), no report yet\nstatus\.json is missing: .*; the first plan was\n", shown
+        )
         document = call("status", lost.path, "--json").document
         assert (document["plan"], document["metrics"]) == (None, None)
     reported(lost, "o (p s)", query="q1")
@@ -270,7 +272,7 @@ def test_a_query_that_has_not_reported_yet_misses_nothing(tmp_path):
     for command in (["status"], ["migrate", "o (p s)", "--timeout", 0], ["just-in-time", "on", "--timeout", 0]):
         called = call(command[0], control.path, *command[1:])
         assert "missing" not in called.out + called.err
-    assert "started by a program, no report\n" in call("status", control.path).out
+    assert "started by a program, no report yet\n" in call("status", control.path).out
 
 
 @pytest.mark.parametrize("command", [["migrate", "o (p s)"], ["just-in-time", "on"]])

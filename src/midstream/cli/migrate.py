@@ -107,11 +107,12 @@ def _sentences(
         case "running" if runs is False:
             return ["the query does not run now: the migration continues when it is resumed"]
         case "running":
-            return [f"not completed within {timeout:g} s: that takes enough newer rows"]
+            after = f"not completed within {timeout:g} s"
+            return [f"{after}: this plan is in force, and the migration completes as newer rows arrive"]
     if runs is False:
         return ["the query does not run now: the plan changes when it is resumed"]
     status = remote.status()
-    silent = "no report" if status is None else f"last report {time.time() - status.reported:,.0f} s ago"
+    silent = "no report yet" if status is None else f"last report {time.time() - status.reported:,.0f} s ago"
     if runs:
         return [f"not started within {timeout:g} s: the query runs ({silent}); its micro-batch may take long"]
     return [f"not started within {timeout:g} s: the query does not seem to run ({silent})"]

@@ -490,8 +490,12 @@ def _concluded(
     resume += " --until-end" if is_ending else ""
     output.say(
         f"{state}: {rows:,} rows in, {metrics['results']:,} results, "
-        + f"{counted(metrics['batches'], 'batch', 'batches')} in {seconds:,.1f} s"
-        + (f"; {new_rows:,} of the rows since it was resumed" if new_rows < rows else "")
+        + counted(metrics["batches"], "batch", "batches")
+        + (
+            f"; since it was resumed, {new_rows:,} rows in {seconds:,.1f} s"
+            if new_rows < rows
+            else f" in {seconds:,.1f} s"
+        )
         + (f" ({rows_per_second:,.0f} rows/s after the first batch)" if rows_per_second is not None else "")
     )
     for name, counts in streams.items():

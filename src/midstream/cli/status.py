@@ -112,7 +112,7 @@ class _View:
             False: "finished" if status is not None and status.has_ended else stopped,
             None: "finished" if status is not None and status.metrics.finished else "started by a program",
         }[self.is_running]
-        return f"{state}, " + ("no report" if status is None else f"last report {_ago(status.reported)} ago")
+        return f"{state}, " + ("no report yet" if status is None else f"last report {_ago(status.reported)} ago")
 
     def _figures(self, status: Status) -> Table:
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
