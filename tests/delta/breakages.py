@@ -41,11 +41,6 @@ TRANSACTIONS = (
         f"{COMMITS_TESTS}::test_of_two_drivers_that_begin_at_once_the_second_to_commit_stops",
     ),
     fault(
-        "a commit need not follow the version that was checked", COMMITS,
-        "max_commit_retries=0,", "max_commit_retries=15,",
-        f"{COMMITS_TESTS}::test_two_drivers_in_a_race_commit_a_batch_once",
-    ),
-    fault(
         "a commit that was written though a failure was reported is made again", COMMITS,
         "self._table.version() > unsure_since and self._is_there(mark)", "False",
         f"{COMMITS_TESTS}::test_a_commit_that_was_written_though_a_failure_was_reported_counts",

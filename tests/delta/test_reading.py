@@ -131,9 +131,11 @@ def test_structs_are_null_where_they_are(tmp_path):
         assert found == count, condition
 
 
-def test_columns_named_like_a_part_of_another_keep_their_statistics(tmp_path):
-    parts = pa.array([{"b": None}, {"b": None}], pa.struct({"b": pa.int64()}))
-    results = written(tmp_path / "t", {"a.b": [1, 2], "a": parts})
+@pytest.mark.parametrize("names", [("a.b", "a"), ("a", "a.b")])
+def test_columns_named_like_a_part_of_another_keep_their_statistics(tmp_path, names):
+    parts = pa.array([{"b": None, "c": None}] * 2, pa.struct({"b": pa.int64(), "c": pa.int64()}))
+    columns = {"a.b": [1, 2], "a": parts}
+    results = written(tmp_path / "t", {name: columns[name] for name in names})
     assert polars.scan_delta(str(tmp_path / "t")).filter(polars.col("a.b") == 1).collect().height == 1
     connection = duckdb.connect()
     connection.register("results", results)
