@@ -42,6 +42,8 @@ class TableLocation(msgspec.Struct, frozen=True):
                 detail="delta-rs does not take paths with a backslash, or with % and two hexadecimal digits.",
                 hint="Use another directory.",
             )
+        if storage_options is not None and not isinstance(storage_options, Mapping):
+            raise BadOption(f"storage_options is {storage_options!r}", hint='Give a dict: {"aws_region": "eu-west-1"}.')
         options = {str(name): str(value) for name, value in (storage_options or {}).items()}
         given = {name.upper(): value for name, value in {**os.environ, **options}.items()}
         for name in _UNSAFE:

@@ -53,9 +53,8 @@ class _Table:
         storage_options: Mapping[str, str] | None = None,
         has_begun: bool = False,
     ) -> None:
-        for name, options in (("properties", properties), ("storage_options", storage_options)):
-            if options is not None and not isinstance(options, Mapping):
-                raise BadOption(f"{name} is {options!r}", hint='Give a dict, as in {"name": "value"}.')
+        if properties is not None and not isinstance(properties, Mapping):
+            raise BadOption(f"properties is {properties!r}", hint='Give a dict: {"delta.appendOnly": "true"}.')
         self._location = TableLocation.of(path, storage_options)
         self._schema = delta_schema(schema)
         self._partition_by = partition_by
@@ -119,8 +118,8 @@ class DeltaSink(_Table):
         application = application_of(query)
         running = self._spark.streams.get(str(query))
         assert running is not None, "a streaming query is active while it works on a micro-batch"
-        _hold_lock(self._location, running)
         self._open_again()
+        _hold_lock(self._location, running)
         schema, partition_by = self._schema, self._partition_by
         return TableWriter(self._table, self._location, schema, partition_by, application, self._epoch)
 
