@@ -17,7 +17,15 @@ from midstream.delta.result_files import ResultFile, ResultTarget, results_as_fi
 from midstream.delta.table import prepare_table
 from midstream.delta.writer_lock import WriterLock
 from midstream.errors import PathProblem, TableConflict, TableMismatch
-from tests.delta.writing import APPLICATION, OTHER, SCHEMA, Driver, names_on_disk, rows_of
+from tests.delta.writing import (
+    APPLICATION,
+    OTHER,
+    SCHEMA,
+    Driver,
+    between_check_and_commit,
+    names_on_disk,
+    rows_of,
+)
 
 
 def test_a_micro_batch_is_one_transaction_with_its_number(tmp_path):
@@ -157,16 +165,8 @@ def test_two_drivers_in_a_race_commit_a_batch_once(tmp_path, monkeypatch):
     """The other commits after this one has checked the table, and before it commits."""
     one, other = Driver(tmp_path / "t"), Driver(tmp_path / "t")
     files = one.write(0, 1)
-    check = one.writer.is_complete
     raced = []
-
-    def slowly():
-        is_complete = check()
-        if not raced:
-            raced.append(other.run(0, 1))
-        return is_complete
-
-    monkeypatch.setattr(one.writer, "is_complete", slowly)
+    between_check_and_commit(monkeypatch, one, lambda: raced.append(other.run(0, 1)))
     with pytest.raises(TableConflict):
         one.writer.commit(0, files)
     assert raced == [True]
@@ -185,19 +185,12 @@ def test_others_may_change_the_table_meanwhile(tmp_path, monkeypatch):
     driver = Driver(tmp_path / "t")
     driver.run(0, 1)
     driver.run(1, 2)
-    check = driver.writer.is_complete
-    changes = [
+    changes = between_check_and_commit(
+        monkeypatch,
+        driver,
         lambda: write_deltalake(tmp_path / "t", pa.table({"k": [10], "v": ["x"]}), mode="append"),
         lambda: DeltaTable(tmp_path / "t").optimize.compact(),
-    ]
-
-    def while_others_commit():
-        is_complete = check()
-        if changes:
-            changes.pop()()
-        return is_complete
-
-    monkeypatch.setattr(driver.writer, "is_complete", while_others_commit)
+    )
     assert driver.run(2, 3)
     assert not changes
     assert rows_of(tmp_path / "t") == [1, 2, 3, 10]

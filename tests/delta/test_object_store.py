@@ -13,7 +13,7 @@ from midstream.delta.result_files import ResultFile, ResultTarget, results_as_fi
 from midstream.delta.table import open_table
 from midstream.errors import PathProblem, TableConflict, TableMismatch
 from tests.delta.object_store import ObjectStore
-from tests.delta.writing import OTHER, SCHEMA, Driver, rows_of
+from tests.delta.writing import OTHER, SCHEMA, Driver, between_check_and_commit, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,8 @@ def test_two_drivers_in_a_race_commit_a_batch_once(store, monkeypatch):
     location = store.place()
     one, other = Driver(location), Driver(location)
     files = one.write(0, 1)
-    check = one.writer.is_complete
     raced = []
-
-    def slowly():
-        is_complete = check()
-        if not raced:
-            raced.append(other.run(0, 1))
-        return is_complete
-
-    monkeypatch.setattr(one.writer, "is_complete", slowly)
+    between_check_and_commit(monkeypatch, one, lambda: raced.append(other.run(0, 1)))
     with pytest.raises(TableConflict):
         one.writer.commit(0, files)
     assert raced == [True]

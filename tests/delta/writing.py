@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -14,7 +15,7 @@ from midstream.delta.location import TableLocation
 from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
 from midstream.delta.table import open_table, prepare_table
 
-__all__ = ["APPLICATION", "OTHER", "SCHEMA", "Driver", "names_on_disk", "rows_of"]
+__all__ = ["APPLICATION", "OTHER", "SCHEMA", "Driver", "between_check_and_commit", "names_on_disk", "rows_of"]
 
 APPLICATION, OTHER = "a1" * 16, "b2" * 16
 SCHEMA = pa.schema({"k": pa.int64(), "v": pa.string()})
@@ -45,6 +46,20 @@ class Driver:
     def run(self, batch: int, *values: int) -> bool:
         """A whole micro-batch."""
         return self.writer.commit(batch, self.write(batch, *values))
+
+
+def between_check_and_commit(monkeypatch: Any, driver: Driver, *actions: Callable[[], object]) -> list[Any]:
+    """Do something each time the driver has checked the table and not yet committed; what is left to do."""
+    check, left = driver.writer.is_complete, [*actions]
+
+    def slowly() -> bool:
+        is_complete = check()
+        if left:
+            left.pop()()
+        return is_complete
+
+    monkeypatch.setattr(driver.writer, "is_complete", slowly)
+    return left
 
 
 def rows_of(path: Path | TableLocation) -> list[int]:
