@@ -334,6 +334,12 @@ def test_what_cannot_be_sent_or_read_is_refused_before_anything_runs(spark, conn
     for option in ("kafka.partitioner.class", "Kafka.Partitioner.Ignore.Keys"):
         with pytest.raises(BadOption, match="copies of a result may go to other partitions"):
             KafkaSink(topic, ["id", "valid_from", "valid_to"], "c", options={option: "x"})
+    with pytest.raises(BadOption, match='the key "3" is not a column'):
+        KafkaSink(topic, ["id", "valid_from", "valid_to"], "c", 3)
+    with pytest.raises(BadOption, match="options is 3"):
+        KafkaSink(topic, ["id", "valid_from", "valid_to"], "c", options=3)
+    with pytest.raises(BadOption, match="there are no DataFrames"):
+        write_dead_letters([], tmp_path / "dead", tmp_path / "c")
     with pytest.raises(DuplicateName, match="two columns"):
         KafkaSink(topic, ["id", "id", "valid_from", "valid_to"], "c")
     with pytest.raises(BadOption, match="does not say which messages are bad"):

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from midstream.errors import BadOption
 from midstream.kafka.topic import KafkaTopic
 from midstream.spark.checkpoints import checked_checkpoint
 from midstream.spark.kafka_sink import JSON_OPTIONS, kafka_options
@@ -30,6 +31,10 @@ def write_dead_letters(
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Write the bad messages of DataFrames of ``read_kafka`` to a topic (``kafka:HOST:PORT/TOPIC``) or a directory."""
+    if not frames:
+        raise BadOption(
+            "there are no DataFrames whose bad messages are to be written", hint="Give those of read_kafka."
+        )
     found = reduce(DataFrame.union, [bad_messages(frame) for frame in frames])
     text = str(place)
     if isinstance(place, KafkaTopic) or text.startswith("kafka:"):

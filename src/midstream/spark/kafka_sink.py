@@ -62,11 +62,13 @@ class KafkaSink:
             raise BadOption(
                 f'the key "{key}" is not a column of the results',
                 detail=f"They have the columns {quoted(columns)}.",
-                hint=did_you_mean(key, columns),
+                hint=did_you_mean(str(key), columns),
             )
         self._columns = columns
         self._folder = f"{checkpoint}/kafka_results"
         self._key = key
+        if options is not None and not isinstance(options, Mapping):
+            raise BadOption(f"options is {options!r}", hint='Give a dict: {"kafka.compression.type": "zstd"}.')
         for name in options or {}:
             if name.lower() in _UNSAFE:
                 raise BadOption(
