@@ -13,7 +13,7 @@ COMMITS, ORPHANS, STATISTICS = "delta/commits.py", "delta/orphans.py", "delta/fi
 RESULTS, ADDED, ENTRIES = "delta/result_files.py", "delta/added_files.py", "delta/log_entries.py"
 FILES, LOG, READING = "runtime/data_files.py", "runtime/file_log.py", "runtime/file_reading.py"
 SOURCE, STREAM = "spark/file_source.py", "spark/file_stream.py"
-REPEATS, KAFKA_SINK, FILE_SYSTEMS = "kafka/repeats.py", "spark/kafka_sink.py", "spark/file_systems.py"
+REPEATS, KAFKA_SINK = "kafka/repeats.py", "spark/kafka_sink.py"
 
 COMMITS_TESTS, ORPHANS_TESTS = "tests/delta/test_commits.py", "tests/delta/test_orphans.py"
 RESULTS_TESTS, READING_TESTS = "tests/delta/test_result_files.py", "tests/delta/test_reading.py"
@@ -227,11 +227,6 @@ MESSAGES = (
         "numbers of the last micro-batch are kept", REPEATS,
         "latest.batch, latest.numbers = batch, set()", "latest.batch = batch",
         REPEATS_TESTS,
-    ),
-    fault(
-        "messages that are computed again replace those that were stored", FILE_SYSTEMS,
-        "files.createAtomic(place, False)", "files.createAtomic(place, True)",
-        f"{TOPICS_TESTS}::test_of_two_drivers_on_one_checkpoint_both_send_what_one_has_stored",
     ),
     fault(
         "each of two drivers sends its own messages", KAFKA_SINK,
