@@ -146,7 +146,7 @@ READ = (
     ),
     fault(
         "names are taken as they are in the log", ADDED,
-        "[_file(path, unquote(name)) for _, name in dated]", "[_file(path, name) for _, name in dated]",
+        "os.path.join(path, unquote(name))", "os.path.join(path, name)",
         f"{ADDED_TESTS}::test_names_may_have_any_letter",
     ),
     fault(

@@ -23,6 +23,7 @@ from tests.delta.writing import (
     SCHEMA,
     Driver,
     between_check_and_commit,
+    check_race,
     names_on_disk,
     rows_of,
 )
@@ -162,15 +163,7 @@ def test_a_driver_that_was_replaced_stops(tmp_path, application):
 
 
 def test_two_drivers_in_a_race_commit_a_batch_once(tmp_path, monkeypatch):
-    """The other commits after this one has checked the table, and before it commits."""
-    one, other = Driver(tmp_path / "t"), Driver(tmp_path / "t")
-    files = one.write(0, 1)
-    raced = []
-    between_check_and_commit(monkeypatch, one, lambda: raced.append(other.run(0, 1)))
-    with pytest.raises(TableConflict):
-        one.writer.commit(0, files)
-    assert raced == [True]
-    assert rows_of(tmp_path / "t") == [1]
+    check_race(monkeypatch, tmp_path / "t")
 
 
 def test_an_old_copy_of_a_checkpoint_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from midstream.delta.result_files import ResultFile, ResultTarget, results_as_fi
 from midstream.delta.table import open_table
 from midstream.errors import PathProblem, TableConflict, TableMismatch
 from tests.delta.object_store import ObjectStore
-from tests.delta.writing import OTHER, SCHEMA, Driver, between_check_and_commit, rows_of
+from tests.delta.writing import OTHER, SCHEMA, Driver, check_race, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +48,7 @@ def test_micro_batches_are_there_once_whatever_dies(store):
 
 
 def test_two_drivers_in_a_race_commit_a_batch_once(store, monkeypatch):
-    """The other commits after this one has checked the table, and before it commits."""
-    location = store.place()
-    one, other = Driver(location), Driver(location)
-    files = one.write(0, 1)
-    raced = []
-    between_check_and_commit(monkeypatch, one, lambda: raced.append(other.run(0, 1)))
-    with pytest.raises(TableConflict):
-        one.writer.commit(0, files)
-    assert raced == [True]
-    assert rows_of(location) == [1]
+    check_race(monkeypatch, store.place())
 
 
 def test_the_first_of_two_drivers_stops_when_the_second_commits(store):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from midstream.delta.commits import TableWriter, epoch_of
@@ -14,8 +15,18 @@ from midstream.delta.delta_types import delta_schema
 from midstream.delta.location import TableLocation
 from midstream.delta.result_files import ResultFile, ResultTarget, results_as_files
 from midstream.delta.table import open_table, prepare_table
+from midstream.errors import TableConflict
 
-__all__ = ["APPLICATION", "OTHER", "SCHEMA", "Driver", "between_check_and_commit", "names_on_disk", "rows_of"]
+__all__ = [
+    "APPLICATION",
+    "OTHER",
+    "SCHEMA",
+    "Driver",
+    "between_check_and_commit",
+    "check_race",
+    "names_on_disk",
+    "rows_of",
+]
 
 APPLICATION, OTHER = "a1" * 16, "b2" * 16
 SCHEMA = pa.schema({"k": pa.int64(), "v": pa.string()})
@@ -60,6 +71,18 @@ def between_check_and_commit(monkeypatch: Any, driver: Driver, *actions: Callabl
 
     monkeypatch.setattr(driver.writer, "is_complete", slowly)
     return left
+
+
+def check_race(monkeypatch: Any, place: Path | TableLocation) -> None:
+    """Of two drivers of one batch, the other commits after this one has checked the table, and before it commits."""
+    one, other = Driver(place), Driver(place)
+    files = one.write(0, 1)
+    raced: list[bool] = []
+    between_check_and_commit(monkeypatch, one, lambda: raced.append(other.run(0, 1)))
+    with pytest.raises(TableConflict):
+        one.writer.commit(0, files)
+    assert raced == [True]
+    assert rows_of(place) == [1]
 
 
 def rows_of(path: Path | TableLocation) -> list[int]:

@@ -65,7 +65,7 @@ def declared(source: StreamSource) -> Stream:
         schema = RATE
     elif source.payload == "raw" and source.topic is not None and source.option("select") is None:
         schema = RAW
-    elif source.format == "delta" and source.path is not None and source.read_by == "midstream":
+    elif source.is_table and source.path is not None:
         schema = table_schema(source.path)
     else:
         first = next(local_files(source.path), None) if source.path is not None else None

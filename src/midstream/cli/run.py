@@ -39,6 +39,7 @@ from midstream.errors import BadArgument, FinishedRun, NotRunning
 from midstream.kafka.topic import KafkaTopic
 from midstream.query import ContinuousQuery
 from midstream.runtime.control import ControlDirectory
+from midstream.runtime.data_files import without_patterns
 from midstream.runtime.messages import Finish, Status
 
 if TYPE_CHECKING:
@@ -377,8 +378,7 @@ def _found(spark: SparkSession, source: StreamSource) -> StreamSource:
                 f'the columns of stream "{source.name}" cannot be found: there are no files yet',
                 hint=f'Give them: --schema {source.name}="ts timestamp, id long".',
             )
-        has_log = source.format == "delta" and source.read_by == "midstream"
-        columns = (_streaming_frame if has_log else batch_frame)(spark, source).schema
+        columns = (_streaming_frame if source.is_table else batch_frame)(spark, source).schema
         source = replace(source, schema=columns.toDDL())
     if source.topic is not None:
         return _found_of_topic(spark, source)
@@ -408,7 +408,7 @@ def _kind(type_name: str) -> str:
 
 def batch_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     """All rows of the source that are there now."""
-    if source.format == "delta" and source.read_by == "midstream":
+    if source.is_table:
         return _table_frame(spark, source)
     reader = spark.read.format(source.format).options(**source.options)
     if source.schema is not None:
@@ -424,7 +424,6 @@ def _table_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     """All rows of a Delta table on this machine."""
     from midstream.delta.added_files import files_now
     from midstream.spark import FileStream as Files
-    from midstream.spark.file_stream import without_patterns
 
     assert source.path is not None, "a table is in a directory"
     columns = Files(spark, source.path, source.schema).schema

@@ -114,11 +114,10 @@ def read_sink(text: str, options: Sequence[str]) -> Sink:
     matched = re.fullmatch(r"([A-Za-z][\w.-]*):(.+)", text.strip())
     if matched is None or "://" in matched[0][: len(matched[1]) + 3]:
         name = text.strip().rstrip(":")
-        if os.sep in text or name in (*FILES, "delta"):
-            raise BadArgument(
-                f'--sink "{text}" ' + ("has no format" if os.sep in text else "has no directory"),
-                hint=f"Write --sink {'delta' if os.sep in text else name}:{text if os.sep in text else 'DIR'}.",
-            )
+        if os.sep in text:
+            raise BadArgument(f'--sink "{text}" has no format', hint=f"Write --sink delta:{text}.")
+        if name in (*FILES, "delta"):
+            raise BadArgument(f'--sink "{text}" has no directory', hint=f"Write --sink {name}:DIR.")
         if text == "console":
             chosen.setdefault("truncate", "false")
         return Sink(text, None, chosen)

@@ -32,7 +32,7 @@ from midstream.cli.schemas import schema_from_ddl
 from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import is_table
 from midstream.errors import BadArgument, BadStreamDeclaration, PathProblem, TableMismatch, did_you_mean, quoted
-from midstream.runtime.data_files import data_files
+from midstream.runtime.data_files import data_files, without_patterns
 
 __all__ = [
     "StreamSource",
@@ -93,6 +93,11 @@ class StreamSource:
     @property
     def is_file(self) -> bool:
         return self.path is not None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether midstream reads it by the log of a Delta table."""
+        return self.format == "delta" and self.read_by == "midstream"
 
     @property
     def has_end(self) -> bool:
@@ -197,8 +202,7 @@ class StreamSource:
         if self.path is None or is_remote(self.path) or not os.path.isfile(self.path):
             return self.path, dict(self.options)
         folder, name = os.path.split(self.path)
-        escaped = re.sub(r"([][{}*?\\])", r"\\\1", name)
-        return folder, {**self.options, "pathGlobFilter": escaped, "recursiveFileLookup": "false"}
+        return folder, {**self.options, "pathGlobFilter": without_patterns(name), "recursiveFileLookup": "false"}
 
     def _has_header(self) -> bool:
         """Whether the first line of the first file has the names of the schema; without a schema it must have names."""

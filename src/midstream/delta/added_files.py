@@ -50,7 +50,7 @@ def files_now(path: str) -> TableFiles:
     table = _opened(path)
     adds = pa.table(table.get_add_actions()).select(["modification_time", "path"]).to_pylist()
     dated = sorted((add["modification_time"], add["path"]) for add in adds)
-    return TableFiles(table.version(), _id(table), [_file(path, unquote(name)) for _, name in dated])
+    return TableFiles(table.version(), _id(table), [_file(path, name) for _, name in dated])
 
 
 def table_schema(path: str) -> pa.Schema:
@@ -120,7 +120,7 @@ def _added(path: str, version: int, action: dict[str, Any]) -> list[str]:
         add = action["add"]
         if add.get("deletionVector"):
             raise _not_plain(path, "deletion vectors")
-        return [_file(path, unquote(add["path"]))] if add["dataChange"] else []
+        return [_file(path, add["path"])] if add["dataChange"] else []
     if "remove" in action and action["remove"]["dataChange"]:
         raise TableMismatch(
             f"rows of the table {path} were deleted or changed, by version {version}",
@@ -153,6 +153,7 @@ def _not_plain(path: str, what: str) -> TableMismatch:
 
 
 def _file(path: str, name: str) -> str:
+    """The path of a file, given its name in the log, which is percent-encoded."""
     if _ELSEWHERE.match(name):
         raise _not_plain(path, "files in other places")
-    return os.path.join(path, name)
+    return os.path.join(path, unquote(name))

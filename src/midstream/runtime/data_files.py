@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["data_files", "dated"]
+__all__ = ["data_files", "dated", "without_patterns"]
 
 
 def data_files(path: str) -> Iterator[str]:
@@ -75,3 +76,8 @@ def dated(files: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield os.stat(file).st_mtime_ns, file
         except FileNotFoundError:
             continue
+
+
+def without_patterns(path: str) -> str:
+    """The path, escaped so that Spark finds no pattern in it."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", path)

@@ -50,20 +50,22 @@ class FileLog:
         for number, line in enumerate(written[: self._end].splitlines(), start=1):
             try:
                 self._read(line)
-            except (ValueError, TypeError, AssertionError):
+            except (ValueError, TypeError):
                 raise MalformedMessage(
                     f"line {number} of {path}, the log of the files that were read, is damaged",
                     hint="Restore the control directory, or start the query with a new checkpoint.",
                 ) from None
 
     def _read(self, line: bytes) -> None:
-        """Take over a line of the log."""
+        """Take over a line of the log; raises ValueError or TypeError if it is not one."""
         stream, found, *of_table = json.loads(line)
         files = found if of_table else [found]
-        assert isinstance(stream, str) and isinstance(files, list) and all(isinstance(file, str) for file in files)
+        version, table_id = of_table or (0, "")
+        if not isinstance(files, list) or not all(isinstance(text, str) for text in [stream, table_id, *files]):
+            raise TypeError("a stream, a table and files are known by their names")
+        if not isinstance(version, int):
+            raise TypeError("a version is a number")
         if of_table:
-            version, table_id = of_table
-            assert isinstance(version, int) and isinstance(table_id, str)
             self._tables[stream] = TableFiles(version, table_id, [])
         for file in files:
             self._note(stream, file)

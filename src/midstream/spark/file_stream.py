@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 import pickle
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from midstream.delta.added_files import table_schema
 from midstream.delta.log_entries import has_versions, is_table
 from midstream.errors import BadStreamDeclaration, MissingColumn, PathProblem, did_you_mean, quoted
 from midstream.local_paths import absolute_path
-from midstream.runtime.data_files import data_files
+from midstream.runtime.data_files import data_files, without_patterns
 from midstream.runtime.file_reading import FileReading
 from midstream.runtime.pack import StreamPacker
 from midstream.spark.file_source import FileSource, FilesToRead, StreamFiles
 
-__all__ = ["FileStream", "files_to_read", "without_patterns"]
+__all__ = ["FileStream", "files_to_read"]
 
 
 class FileStream:
@@ -96,11 +95,6 @@ def _columns_of_table(path: str) -> StructType:
     from midstream.spark.spark_types import spark_schema
 
     return spark_schema(table_schema(path))
-
-
-def without_patterns(path: str) -> str:
-    """The path, escaped so that Spark finds no pattern in it."""
-    return re.sub(r"([][{}*?\\])", r"\\\1", path)
 
 
 def _local_path(path: str | os.PathLike[str]) -> str:
